@@ -1,0 +1,84 @@
+# `make help` lists the targets. Needed by hand: git, make, Python 3.11 or newer.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+# Where torch comes from, as a pip index: the CPU or a CUDA index of pytorch.org. Empty: pip's own.
+TORCH_INDEX ?=
+# Runs at a time (default: one a core).
+JOBS ?=
+PROFILE ?=
+FORCE ?=
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# The environment is rebuilt when the lock, the packaging or the folder it stands in changes.
+STATE := $(shell { echo '$(CURDIR) $(TORCH) $(TORCH_INDEX)'; cat requirements.lock pyproject.toml; } | cksum | cut -d' ' -f1)
+READY := .venv/.ready-$(STATE)
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export DVC_NO_ANALYTICS := 1
+export SMALL_INIT_JOBS := $(JOBS)
+
+OBJECTS := table-1 figure-1 figure-4 figure-s1 figure-s2
+TABLES := $(filter table-%,$(OBJECTS))
+FIGURES := $(filter figure-%,$(OBJECTS))
+REPRODUCE = small-init reproduce $(if $(FORCE),--force)
+
+.PHONY: help setup reproduce test smoke tables figures objects tensorboard profile prune bench lock clean $(OBJECTS)
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z$$(].*:.*## / {sub(/\$$\(OBJECTS\)/, "table-1 …", $$1); printf "  %-14s %s\n", $$1, $$2}' Makefile
+
+setup: $(READY) ## the environment alone, in .venv
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one with PYTHON=.")'
+	rm -rf .venv
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' $(if $(TORCH_INDEX),--index-url '$(TORCH_INDEX)')
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+reproduce: $(READY) ## every stage that is not up to date, then all tables and figures
+	$(REPRODUCE)
+
+test: $(READY) ## format, lint, types and tests
+	ruff format --check .
+	ruff check .
+	mypy
+	python -m pytest
+
+smoke: $(READY) ## the whole pipeline from nothing, tiny, in a scratch copy (build/smoke)
+	tools/smoke.sh
+
+$(OBJECTS): $(READY) ## one paper object, e.g. table-1, figure-4
+	$(REPRODUCE) $@
+
+tables: $(READY) ## every table
+	$(REPRODUCE) $(TABLES)
+
+figures: $(READY) ## every figure
+	$(REPRODUCE) $(FIGURES)
+
+objects: $(READY) ## every table and figure from the records in git; FORCE=1 redraws them all
+	small-init reproduce $(if $(FORCE),--force) $(OBJECTS)
+
+tensorboard: $(READY) ## the runs in TensorBoard, the published ones included
+	small-init tensorboard
+
+profile: $(READY) ## which scale the pipeline describes: PROFILE=cpu, smoke
+	@test -n '$(PROFILE)' || { echo 'Name a profile: make profile PROFILE=cpu'; exit 2; }
+	small-init plan --profile $(PROFILE)
+
+prune: $(READY) ## remove records that the plan does not ask for
+	small-init prune
+
+bench: $(READY) ## training speed against the machine's matrix products and a transformers Llama
+	python benchmarks/train_step.py
+
+lock: ## resolve pyproject.toml into requirements.lock (needs uv)
+	tools/lock.sh
+
+clean: ## remove scratch state: checkpoints, event files, the smoke copy
+	rm -rf scratch build

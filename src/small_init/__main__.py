@@ -1,0 +1,3 @@
+from small_init.cli import main
+
+main()

@@ -1,0 +1,115 @@
+"""The run table and, per object, an index of exactly the records it reads."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from small_init import records
+from small_init.errors import UserError
+from small_init.records import Plan, Run
+
+
+def foreign_records(plan: Plan) -> list[str]:
+    """Folders under results/<profile>/runs that the plan does not ask for."""
+    wanted = set(plan.runs())
+    return sorted(
+        str(folder)
+        for folder in (records.results_folder(plan.profile) / "runs").glob("*/seed-*")
+        if (folder.parent.name, int(folder.name.removeprefix("seed-"))) not in wanted
+    )
+
+
+def planned_runs(plan: Plan) -> dict[str, list[Run]]:
+    """Every planned arm's records; a missing, a foreign or a differently configured one stops."""
+    if foreign := foreign_records(plan):
+        raise UserError(
+            f"{foreign[0]} is not in params.yaml ({len(foreign)} such records); plan it in "
+            "configs/experiments, or remove it with `make prune`."
+        )
+    runs: dict[str, list[Run]] = {}
+    for key, seed in plan.runs():
+        run = records.load_run(plan.profile, key, seed)
+        if run.config.identity() != plan.arms[key].identity():
+            raise UserError(
+                f"The record {run.folder} was made with another configuration than params.yaml has "
+                f"for {key}; make it again with `dvc repro {plan.stages[key]}@{key}`."
+            )
+        runs.setdefault(key, []).append(run)
+    datasets = {run.metrics["data"]["meta_sha256"] for group in runs.values() for run in group}
+    if len(datasets) > 1:
+        raise UserError(
+            f"The records of profile {plan.profile} were made on {len(datasets)} different packed "
+            "corpora; retrain the older ones with `dvc repro`."
+        )
+    return runs
+
+
+def row(run: Run, stage: str) -> dict[str, Any]:
+    """One line of runs.csv."""
+    config, metrics = run.config, run.metrics
+    return {
+        "arm": run.arm, "stage": stage, "seed": run.seed, "pilot": int(run.pilot),
+        "d_model": config.model.d_model, "n_layers": config.model.n_layers,
+        "gamma": config.init.gamma, "variant": config.variant,
+        "gate": config.model.gate.value, "norm_eps": config.model.norm_eps,
+        "lr": config.optimizer.lr, "warmup_steps": config.optimizer.warmup_steps,
+        "weight_decay": config.optimizer.weight_decay, "clip": config.optimizer.clip,
+        "steps": metrics["steps"], "tokens": metrics["tokens"], "flops": metrics["flops"],
+        "parameters": metrics["parameters"]["total"],
+        "parameters_non_embedding": metrics["parameters"]["non_embedding"],
+        "val_loss": metrics["final"]["loss"],
+        **{f"bits_per_byte_{k}": v for k, v in metrics["final"]["bits_per_byte"].items()},
+        "prequential_nats_per_token": metrics["prequential"]["nats_per_token"],
+        "clipped_share": metrics["clipped_share"],
+    }  # fmt: skip
+
+
+def summary(runs: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
+    """Per arm the mean final loss and the number of seeds: what `dvc metrics show` prints."""
+    return {
+        key: {
+            "val_loss": round(sum(run.val_loss for run in group) / len(group), 6),
+            "seeds": len(group),
+        }
+        for key, group in runs.items()
+    }
+
+
+def curves(runs: dict[str, list[Run]]) -> list[dict[str, Any]]:
+    """Validation loss of every run by tokens: what `dvc plots show` draws."""
+    return [
+        {"arm": run.arm, "seed": run.seed, "tokens": int(point.tokens), "val_loss": point.val_loss}
+        for group in runs.values()
+        for run in group
+        for point in run.curve.itertuples()
+    ]
+
+
+def collect(plan: Plan) -> None:
+    """Write the run table, what DVC shows of it, and the index of each object."""
+    runs = planned_runs(plan)
+    home = records.results_folder(plan.profile)
+    rows = [row(run, plan.stages[key]) for key, group in sorted(runs.items()) for run in group]
+    records.write_text(home / "runs.csv", records.csv_text(rows))
+    records.write_text(home / "summary.json", records.json_text(summary(runs)))
+    records.write_text(home / "curves.csv", records.csv_text(curves(runs)))
+    for name, keys in plan.objects.items():
+        entries = [
+            {"arm": run.arm, "seed": run.seed, "sha256": run.hashes()}
+            for key in keys
+            for run in runs[key]
+        ]
+        index = records.json_text({"profile": plan.profile, "runs": entries})
+        records.write_text(records.index_file(plan.profile, name), index)
+
+
+def prune(plan: Plan) -> list[str]:
+    """Remove the records the plan does not ask for; git keeps what was committed."""
+    foreign = foreign_records(plan)
+    for folder in foreign:
+        shutil.rmtree(folder)
+    for arm in (records.results_folder(plan.profile) / "runs").glob("*"):
+        if arm.is_dir() and not any(arm.iterdir()):
+            arm.rmdir()
+    return foreign

@@ -1,0 +1,229 @@
+"""What defines a run: plain dataclasses, one line of documentation per field.
+
+A configuration file or a `params.yaml` entry holds differences from these defaults. It is read
+once through OmegaConf, which refuses misspelt keys and wrong types, and is plain Python afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError, YAMLError
+
+from small_init.errors import UserError
+
+
+class Norm(Enum):
+    """Normalisation before each sublayer, before the readout, and (QK-norm) on queries and keys."""
+
+    rmsnorm = "rmsnorm"  # x / sqrt(mean(x²) + ε)
+    layernorm = "layernorm"  # (x − mean(x)) / sqrt(var(x) + ε)
+
+
+class Gate(Enum):
+    """Query-dependent gate on the attention output, before the output projection (2505.06708)."""
+
+    none = "none"
+    headwise = "headwise"  # one sigmoid per head
+    elementwise = "elementwise"  # one sigmoid per channel
+
+
+class Scheme(Enum):
+    """How the weights are drawn; the standard deviations are in `init.weight_std`."""
+
+    gamma = "gamma"  # d_in^(-γ)
+    fixed = "fixed"  # 0.02
+    gpt2 = "gpt2"  # 0.02, and 0.02/√(2·n_layers) on output projections
+    zero_out = "zero_out"  # as `gamma`, output projections at 0
+
+
+class Precision(Enum):
+    """Lightning's precision names, written so that they can be YAML words."""
+
+    fp32 = "32-true"
+    bf16 = "bf16-mixed"
+
+
+@dataclass
+class ModelConfig:
+    d_model: int = 64  # hidden size
+    n_layers: int = 4  # blocks, each attention + feed-forward
+    n_heads: int = 4  # attention heads; d_model / n_heads must be even (rotary pairs)
+    d_ff: int = 176  # inner size of the SwiGLU feed-forward
+    vocab_size: int = 2048  # entries of the tokenizer
+    context: int = 128  # tokens of a training window
+    norm: Norm = Norm.rmsnorm
+    norm_eps: float = 1e-12  # ε of every normalisation
+    gate: Gate = Gate.elementwise
+    qk_norm: bool = False  # normalise queries and keys per head
+    tied: bool = False  # readout shares the token embedding
+    rope_theta: float = 10_000.0  # base of the rotary frequencies
+
+
+@dataclass
+class InitConfig:
+    scheme: Scheme = Scheme.gamma
+    gamma: float = 1.0  # γ of every weight group not named below
+    embedding: float | None = None  # γ of the token embedding
+    attention: float | None = None  # γ of query, key, value and output projections
+    mlp: float | None = None  # γ of the feed-forward weights
+    gate: float | None = None  # γ of the attention gate
+    readout: float | None = None  # γ of the readout
+    depth_scaled: bool = False  # divide the std of output projections by √(2·n_layers)
+
+
+@dataclass
+class OptimizerConfig:
+    lr: float = 3e-3  # peak learning rate of AdamW
+    warmup_steps: int = 100  # steps of linear warm-up
+    min_lr_ratio: float = 0.1  # final over peak learning rate; cosine in between
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8  # AdamW's own ε
+    weight_decay: float = 0.1  # on matrices only
+    clip: float | None = 1.0  # largest global gradient norm; null: no clipping
+
+
+@dataclass
+class TrainConfig:
+    tokens: int = 2_048_000  # tokens trained on
+    batch_tokens: int = 2_048  # tokens of an optimizer step, over all devices
+    precision: Precision = Precision.fp32
+    curve_points: int = 18  # validations during training, on logarithmically spaced steps
+    curve_tokens: int = 32_768  # validation tokens of each
+    final_tokens: int = 524_288  # validation tokens at the end, stratified by source
+
+
+@dataclass
+class ArmConfig:
+    """One configuration without its seed."""
+
+    variant: str = "adjusted"  # label of the (ε, gate) setting; its values stand in `model`
+    seeds: list[int] = field(default_factory=lambda: [0])
+    model: ModelConfig = field(default_factory=ModelConfig)
+    init: InitConfig = field(default_factory=InitConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    @property
+    def steps(self) -> int:
+        return self.train.tokens // self.train.batch_tokens
+
+    def identity(self) -> dict[str, Any]:
+        """What the numbers of a run depend on, as plain values: all but labels and seeds."""
+        return {
+            part: plain(getattr(self, part)) for part in ("model", "init", "optimizer", "train")
+        }
+
+
+PILOT_SEEDS = range(10)  # never used for a verdict
+
+Config = TypeVar("Config")
+
+
+def plain(value: Any) -> Any:
+    """A configuration as dicts, lists and scalars, enums by name: what JSON and YAML can hold."""
+    if is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Enum):
+        return value.name
+    return value
+
+
+def differences(value: Any, default: Any) -> dict[str, Any]:
+    """The fields of `value` that differ from `default`, nested, as plain values."""
+    out: dict[str, Any] = {}
+    for f in fields(value):
+        mine, other = getattr(value, f.name), getattr(default, f.name)
+        if is_dataclass(mine):
+            if inner := differences(mine, other):
+                out[f.name] = inner
+        elif mine != other:
+            out[f.name] = plain(mine)
+    return out
+
+
+def merged(base: Config, *overrides: Any, where: str) -> Config:
+    """`base` (a dataclass) with mappings laid over it; `where` names their origin in errors."""
+    try:
+        node = OmegaConf.merge(OmegaConf.structured(base), *overrides)
+        return OmegaConf.to_object(node)  # type: ignore[return-value]
+    except OmegaConfBaseException as error:
+        reason = str(error.msg or error).splitlines()[0]
+        raise UserError(
+            f"{where}: key '{error.full_key}': {reason}. Correct or remove it."
+        ) from None
+
+
+def load_yaml(path: Path) -> Any:
+    """A YAML file as an OmegaConf node; the one way configuration files are read."""
+    try:
+        return OmegaConf.load(path)
+    except FileNotFoundError:
+        raise UserError(
+            f"{path} does not exist; see the folder {path.parent} for the names."
+        ) from None
+    except YAMLError as error:
+        line = (
+            error.problem_mark.line + 1
+            if isinstance(error, MarkedYAMLError) and error.problem_mark
+            else "?"
+        )
+        raise UserError(f"{path} is not valid YAML (line {line}); correct it.") from None
+
+
+def check(arm: ArmConfig, where: str) -> None:
+    """Values that no run could use; types and names were checked when they were read."""
+    model, optimizer, train = arm.model, arm.optimizer, arm.train
+    demands = [
+        (model.d_model % model.n_heads == 0, "model.d_model must be a multiple of model.n_heads"),
+        (model.d_model // model.n_heads % 2 == 0, "model.d_model / model.n_heads must be even"),
+        (model.norm_eps > 0, "model.norm_eps must be above 0"),
+        (
+            min(model.n_layers, model.vocab_size, model.context, model.d_ff) > 0,
+            "model sizes must be above 0",
+        ),
+        (
+            train.batch_tokens % model.context == 0,
+            "train.batch_tokens must be a multiple of model.context",
+        ),
+        (
+            train.tokens % train.batch_tokens == 0,
+            "train.tokens must be a multiple of train.batch_tokens",
+        ),
+        (train.curve_tokens >= model.context, "train.curve_tokens must hold at least one window"),
+        (
+            train.final_tokens >= train.curve_tokens,
+            "train.final_tokens must be at least train.curve_tokens",
+        ),
+        (
+            0 <= optimizer.warmup_steps <= arm.steps,
+            "optimizer.warmup_steps must lie within the run",
+        ),
+        (optimizer.lr > 0 and math.isfinite(optimizer.lr), "optimizer.lr must be above 0"),
+        (optimizer.clip is None or optimizer.clip > 0, "optimizer.clip must be above 0, or null"),
+        (len(arm.seeds) == len(set(arm.seeds)) > 0, "seeds must be named, each once"),
+        (min([arm.init.gamma, *group_gammas(arm.init)]) >= 0, "γ must not be negative"),
+    ]
+    for holds, sentence in demands:
+        if not holds:
+            raise UserError(f"{where}: {sentence}.")
+
+
+def group_gammas(init: InitConfig) -> list[float]:
+    named = (init.embedding, init.attention, init.mlp, init.gate, init.readout)
+    return [gamma for gamma in named if gamma is not None]
+
+
+def fingerprint(value: Any) -> str:
+    """16 hex digits of the SHA-256 of a plain value; the same on every machine."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,239 @@
+"""From experiments to arms: `configs/experiments/*.yaml` become `params.yaml`.
+
+An experiment names grids of settings; each combination is an arm, a unique configuration with one
+home stage, and an object reads any arm. `params.yaml` holds each arm's differences from the
+defaults in `config.py`, so that DVC sees exactly what changes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from small_init.config import ArmConfig, check, differences, fingerprint, load_yaml, merged
+from small_init.errors import UserError
+from small_init.records import PARAMS, write_text
+
+CONFIGS = Path("configs")
+LITERAL_EPS = 1e-5  # the ε of the paper's standard setting
+# Home stages, in the order in which an arm that several experiments want finds its home.
+STAGES = ("pretrain", "ablate-gamma", "calibrate")
+# Objects that exist; an experiment that names another is refused.
+OBJECTS = ("table-1", "figure-1", "figure-4", "figure-s1", "figure-s2")
+
+
+@dataclass
+class Profile:
+    """A scale: `configs/profiles/<name>.yaml`."""
+
+    name: str
+    width_ratio: float = 1.0  # the paper's width over ours, for the matched ε
+    base: dict[str, Any] = field(default_factory=dict)  # what all arms of the profile share
+    seeds: dict[str, list[int]] = field(default_factory=dict)  # named lists of seeds
+
+
+@dataclass
+class Grid:
+    """All combinations of the listed values; every list has at least one."""
+
+    model: list[str] = field(default_factory=list)  # names in configs/models/
+    gamma: list[float] = field(default_factory=list)
+    variant: list[str] = field(default_factory=list)  # names in configs/variants.yaml
+    seeds: str = "pilot"  # a name in the profile's seeds
+    fields: dict[str, list[Any]] = field(default_factory=dict)  # dotted arm field → values
+
+
+@dataclass
+class Experiment:
+    """`configs/experiments/<name>.yaml`: why, for which objects, and its grids per profile."""
+
+    question: str = ""
+    stage: str = ""
+    objects: list[str] = field(default_factory=list)
+    profiles: dict[str, Any] = field(default_factory=dict)  # profile → list of grids
+
+
+def matched_eps(gamma: float, width_ratio: float) -> float:
+    """The ε that saturates a small model as 1e-5 does one `width_ratio` times as wide.
+
+    What counts is ε·d^(2γ), the ratio of ε to the embedding's variance; see Figure 2.
+    """
+    return float(f"{LITERAL_EPS * width_ratio ** (2 * gamma):.6g}")
+
+
+# Words of an arm key for fields whose own name is long.
+_SHORT = {"warmup_steps": "warmup", "weight_decay": "wd", "batch_tokens": "batch"}
+
+
+def _label(name: str, value: Any) -> str:
+    """A field's value in an arm key, which may hold only [a-z0-9-]: `lr-1p5e-3`, `warmup-400`."""
+    leaf = name.split(".")[-1]
+    text = "none" if value is None else str(value)
+    if isinstance(value, float):
+        mantissa, exponent = f"{value:.3e}".split("e")
+        small = 0 < abs(value) < 0.1
+        text = f"{float(mantissa):g}e{int(exponent)}" if small else f"{value:g}"
+    word = f"{_SHORT.get(leaf, leaf)}-{text}".lower()
+    return word.replace("_", "-").replace(".", "p").replace("+", "")
+
+
+class Planner:
+    """Reads configs/ for one profile and collects arms and objects."""
+
+    def __init__(self, profile: str) -> None:
+        path = CONFIGS / "profiles" / f"{profile}.yaml"
+        self.profile = merged(Profile(name=profile), load_yaml(path), where=str(path))
+        self.variants = load_yaml(CONFIGS / "variants.yaml")
+        rates = CONFIGS / "calibration" / f"{profile}.yaml"
+        self.rates = RateTable.load(rates) if rates.is_file() else None
+        self.arms: dict[str, ArmConfig] = {}
+        self.stages: dict[str, str] = {}
+        self.objects: dict[str, list[str]] = {name: [] for name in OBJECTS}
+
+    def add(self, path: Path) -> None:
+        experiment = merged(Experiment(), load_yaml(path), where=str(path))
+        if experiment.stage not in STAGES:
+            raise UserError(f"{path}: stage '{experiment.stage}' is none of {', '.join(STAGES)}.")
+        if unknown := set(experiment.objects) - set(OBJECTS):
+            raise UserError(f"{path}: object '{min(unknown)}' is none of {', '.join(OBJECTS)}.")
+        for entry in experiment.profiles.get(self.profile.name, []):
+            grid = merged(Grid(), entry, where=str(path))
+            for key, arm in self.expand(grid, path):
+                self.keep(key, arm, experiment.stage, path)
+                for name in experiment.objects:
+                    if key not in self.objects[name]:
+                        self.objects[name].append(key)
+
+    def expand(self, grid: Grid, path: Path) -> list[tuple[str, ArmConfig]]:
+        axes: list[list[Any]] = [grid.model, grid.gamma, grid.variant, *grid.fields.values()]
+        if not all(axes):
+            raise UserError(f"{path}: a grid needs model, gamma and variant, and no empty list.")
+        return [
+            self.arm(model, gamma, variant, dict(zip(grid.fields, values, strict=True)), grid, path)
+            for model, gamma, variant, *values in itertools.product(*axes)
+        ]
+
+    def arm(
+        self, model: str, gamma: float, variant: str, values: dict[str, Any], grid: Grid, path: Path
+    ) -> tuple[str, ArmConfig]:
+        if variant not in self.variants:
+            raise UserError(f"{path}: variant '{variant}' is not in configs/variants.yaml.")
+        if grid.seeds not in self.profile.seeds:
+            raise UserError(f"{path}: seeds '{grid.seeds}' are not in the profile's seeds.")
+        setting = OmegaConf.to_container(self.variants[variant])
+        assert isinstance(setting, dict)
+        if setting["norm_eps"] == "matched":
+            setting["norm_eps"] = matched_eps(gamma, self.profile.width_ratio)
+        size = load_yaml(CONFIGS / "models" / f"{model}.yaml")
+        explicit = OmegaConf.create({})
+        for name, value in values.items():
+            OmegaConf.update(explicit, name, value)
+        arm = merged(
+            ArmConfig(), self.profile.base, {"model": size}, {"model": setting},
+            {"variant": variant, "init": {"gamma": gamma}, "seeds": self.profile.seeds[grid.seeds]},
+            where=str(path),
+        )  # fmt: skip
+        if "optimizer.lr" not in values and self.rates is not None:
+            arm.optimizer.lr = self.rates.at(
+                arm.model.gate.value != "none", gamma, arm.model.d_model
+            )
+        arm = merged(arm, explicit, where=str(path))
+        labels = [_label(name, value) for name, value in values.items()]
+        key = "-".join([self.profile.name, model, f"g{round(100 * gamma):03d}", variant, *labels])
+        check(arm, where=f"{path}: arm {key}")
+        return key, arm
+
+    def keep(self, key: str, arm: ArmConfig, stage: str, path: Path) -> None:
+        """Add an arm, or the seeds it lacks; two configurations under one name are refused."""
+        if key not in self.arms:
+            self.arms[key], self.stages[key] = arm, stage
+            return
+        old = self.arms[key]
+        if old.identity() != arm.identity():
+            raise UserError(f"{path}: arm {key} is already planned with another configuration.")
+        old.seeds = sorted({*old.seeds, *arm.seeds})
+        if STAGES.index(stage) < STAGES.index(self.stages[key]):
+            self.stages[key] = stage
+
+    def params(self) -> dict[str, Any]:
+        same: dict[str, str] = {}
+        for key, arm in self.arms.items():
+            if (twin := same.setdefault(fingerprint(arm.identity()), key)) != key:
+                raise UserError(f"Arms {twin} and {key} are the same configuration; keep one.")
+        arms: dict[str, dict[str, Any]] = {stage: {} for stage in STAGES}
+        for key, arm in sorted(self.arms.items()):
+            arms[self.stages[key]][key] = differences(arm, ArmConfig()) | {"seeds": arm.seeds}
+        return {
+            "profile": self.profile.name,
+            "arms": arms,
+            "objects": {name: sorted(keys) for name, keys in self.objects.items()},
+        }
+
+
+@dataclass(frozen=True)
+class RateTable:
+    """Calibrated peak learning rates: `configs/calibration/<profile>.yaml`.
+
+    Written by `small-init calibrate` from the calibration's records. Between calibrated γ, and
+    between calibrated widths, log(rate) is linear; outside the table the nearest entry holds.
+    """
+
+    entries: tuple[tuple[bool, float, int, float], ...]  # gated, γ, d_model, rate
+
+    @classmethod
+    def load(cls, path: Path) -> RateTable:
+        return cls(tuple((r.gated, r.gamma, r.d_model, r.lr) for r in load_yaml(path).rates))
+
+    def at(self, gated: bool, gamma: float, d_model: int) -> float:
+        mine = [entry for entry in self.entries if entry[0] == gated]
+        by_width = {}
+        for width in sorted({entry[2] for entry in mine}):
+            nodes = sorted((g, math.log(lr)) for _, g, w, lr in mine if w == width)
+            by_width[math.log(width)] = _interpolate(nodes, gamma)
+        log_rate = _interpolate(sorted(by_width.items()), math.log(d_model))
+        return float(f"{math.exp(log_rate):.2g}")
+
+
+def _interpolate(nodes: list[tuple[float, float]], x: float) -> float:
+    if x <= nodes[0][0]:
+        return nodes[0][1]
+    for (x0, y0), (x1, y1) in itertools.pairwise(nodes):
+        if x <= x1:
+            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+    return nodes[-1][1]
+
+
+def make_params(profile: str) -> str:
+    """The text of params.yaml for a profile."""
+    planner = Planner(profile)
+    for path in sorted((CONFIGS / "experiments").glob("*.yaml")):
+        planner.add(path)
+    head = "# Written by `small-init plan` from configs/. Arms: differences from config.py.\n"
+    return head + yaml.dump(planner.params(), Dumper=_Dumper, sort_keys=False, width=100)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Floats as `3.0e-03`: which PyYAML, OmegaConf and DVC (YAML 1.2) read as one number."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _float(dumper: yaml.SafeDumper, value: float) -> yaml.Node:
+    text = repr(value)
+    if "e" in text and "." not in text:
+        text = text.replace("e", ".0e", 1)
+    return dumper.represent_scalar("tag:yaml.org,2002:float", text)
+
+
+_Dumper.add_representer(float, _float)
+
+
+def write_params(profile: str) -> None:
+    write_text(PARAMS, make_params(profile))

@@ -1,0 +1,196 @@
+"""One run: a configuration and a seed to a record and weights, through Lightning."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+from torchmetrics import MeanMetric, SumMetric
+
+from small_init import records
+from small_init.config import ArmConfig
+from small_init.data import PackedData, PackedTokens
+from small_init.errors import UserError
+from small_init.init import initialise_, weight_record
+from small_init.model import Transformer, parameter_counts
+from small_init.probes import full, residual_flow
+from small_init.recorder import Recorder, flat, performance, write_record
+from small_init.records import RunSpec
+from small_init.resume import ResumeCheckpoint
+from small_init.schedule import learning_rate_factor
+
+_LOG_EVERY = (
+    10  # steps between two points in TensorBoard and two looks for a loss that is not finite
+)
+_FLOW_WINDOWS = 16  # validation windows the residual flow is measured on
+
+
+def flops_per_token(model: nn.Module) -> int:
+    """6 × the parameters a token is multiplied with: all matrices but the looked-up embedding."""
+    counted = sum(p.numel() for name, p in model.named_parameters() if p.ndim > 1)
+    return 6 * (counted - model.embedding.weight.numel() * (not model.config.tied))  # type: ignore
+
+
+class Pretraining(L.LightningModule):
+    """Next-token prediction with AdamW, warm-up and cosine."""
+
+    def __init__(self, arm: ArmConfig, seed: int) -> None:
+        super().__init__()
+        self.arm, self.seed = arm, seed
+        self.model: Transformer | None = None
+        self.last_norm: Tensor | float = 0.0  # of the gradient, before clipping
+        # In the checkpoint, so that a resumed run ends with the same sums; float64, since the
+        # code length adds up a whole run.
+        self.metrics = nn.ModuleDict(
+            {
+                "recent_loss": MeanMetric(nan_strategy="disable"),
+                "recent_norm": MeanMetric(nan_strategy="disable"),
+                "recent_clipped": MeanMetric(nan_strategy="disable"),
+                "clipped": MeanMetric(nan_strategy="disable"),
+                "code_length": SumMetric(nan_strategy="disable"),
+            }
+        )
+        for name in self.metrics:
+            self.metric(name).set_dtype(torch.float64)
+            self.metric(name).persistent(True)
+
+    def metric(self, name: str) -> Any:
+        return self.metrics[name]
+
+    def configure_model(self) -> None:
+        # Called again for every stage of the trainer, and before a checkpoint is loaded: an
+        # initialisation in any later hook would overwrite a resumed state.
+        if self.model is None:
+            self.model = Transformer(self.arm.model)
+            initialise_(self.model, self.arm.init, self.arm.model, self.seed)
+
+    def configure_optimizers(self) -> Any:
+        assert self.model is not None
+        config = self.arm.optimizer
+        matrices = [p for p in self.model.parameters() if p.ndim > 1]
+        vectors = [p for p in self.model.parameters() if p.ndim <= 1]
+        optimizer = torch.optim.AdamW(
+            [
+                {"params": matrices, "weight_decay": config.weight_decay},
+                {"params": vectors, "weight_decay": 0.0},
+            ],
+            lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True,
+        )  # fmt: skip
+        factor = lambda step: learning_rate_factor(step, self.arm.steps, config)
+        schedule = {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}
+        return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        assert self.model is not None
+        loss = self.model(*batch)
+        self.metric("recent_loss").update(loss.detach())
+        self.metric("code_length").update(loss.detach() * self.arm.train.batch_tokens)
+        return loss
+
+    def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
+        limit = self.arm.optimizer.clip
+        norm = torch.nn.utils.clip_grad_norm_(
+            self.parameters(), math.inf if limit is None else limit, error_if_nonfinite=False
+        )
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        clipped = torch.zeros_like(norm) if limit is None else (norm > limit).to(norm.dtype)
+        self.last_norm = norm.detach()
+        self.metric("recent_norm").update(norm)
+        self.metric("recent_clipped").update(clipped)
+        self.metric("clipped").update(clipped)
+
+
+def train(
+    spec: RunSpec,
+    progress: Callable[[int, float], None] = lambda step, loss: None,
+    checkpoint_seconds: float = 20.0,
+) -> Path:
+    """Train one run, or go on with it; returns the scratch folder with `record/` and weights.
+
+    A run that is already finished there returns at once. Raises UserError for wrong input and for
+    a loss that is not finite, SIGTERMException after SIGTERM with the state saved.
+    """
+    tokens = PackedTokens(spec.data_folder)
+    arm = spec.arm
+    if tokens.vocab_size != arm.model.vocab_size:
+        raise UserError(
+            f"Arm {spec.arm_key} has model.vocab_size {arm.model.vocab_size}, but the tokens in "
+            f"{tokens.folder} were made with {tokens.vocab_size}; set the profile's vocab_size."
+        )
+    scratch = spec.scratch(tokens.sha256)
+    if (scratch / "record").is_dir():
+        return scratch
+    try:
+        scratch.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"Cannot create {scratch}: {error.strerror}.") from None
+    for old in scratch.parent.glob(f"seed-{spec.seed}-*"):
+        if old != scratch:  # of another configuration, data or code
+            shutil.rmtree(old, ignore_errors=True)
+
+    module = Pretraining(arm, spec.seed)
+    recorder = Recorder(spec, tokens, progress)
+    resume = ResumeCheckpoint(scratch, checkpoint_seconds)
+    data = PackedData(tokens, spec.seed, arm.model.context, arm.train.batch_tokens)
+    logger = TensorBoardLogger(
+        spec.event_folder.parent, name="", version=spec.event_folder.name, default_hp_metric=False
+    )
+    trainer = L.Trainer(
+        accelerator="auto" if torch.cuda.is_available() else "cpu", devices=1,
+        precision=arm.train.precision.value, max_steps=arm.steps, max_epochs=-1,
+        callbacks=[recorder, resume], logger=logger, use_distributed_sampler=False,
+        limit_val_batches=0, num_sanity_val_steps=0, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False,
+        default_root_dir=scratch,
+    )  # fmt: skip
+    module.configure_model()
+    assert module.model is not None
+    init_record = {
+        "weights": weight_record(module.model, arm.init, arm.model),
+        "residual_flow": first_flow(module.model, tokens, arm),
+    }
+    start = resume.path if resume.path.is_file() else None
+    trainer.fit(module, data, ckpt_path=start, weights_only=True)
+    if recorder.final is None:
+        raise SIGTERMException
+    seconds = recorder.seconds + time.monotonic() - recorder.started
+    metrics: dict[str, Any] = {
+        "schema": records.SCHEMA, "profile": spec.profile, "arm": spec.arm_key, "seed": spec.seed,
+        "stage": spec.stage, "config": arm.identity() | {"variant": arm.variant},
+        "data": {"meta_sha256": tokens.sha256}, "parameters": parameter_counts(module.model),
+        "steps": arm.steps, "tokens": arm.train.tokens,
+        "flops": flops_per_token(module.model) * arm.train.tokens, "final": recorder.final,
+        "prequential": {
+            "nats_per_token": float(module.metric("code_length").compute()) / arm.train.tokens
+        },
+        "clipped_share": float(module.metric("clipped").compute()),
+    }  # fmt: skip
+    save_file(
+        {name: full(p).contiguous() for name, p in module.model.named_parameters()},
+        scratch / "weights.safetensors",
+    )
+    write_record(scratch, metrics, recorder, init_record, performance(seconds, spec))
+    logger.log_hyperparams(
+        flat(metrics["config"]) | {"seed": spec.seed}, {"val/final": recorder.final["loss"]}
+    )
+    logger.finalize("success")
+    resume.path.unlink(missing_ok=True)
+    return scratch
+
+
+def first_flow(model: Transformer, tokens: PackedTokens, arm: ArmConfig) -> dict[str, Any]:
+    context = arm.model.context
+    windows = min(_FLOW_WINDOWS, arm.train.curve_tokens // context)
+    ids, _, _ = next(tokens.validation_batches(context, windows * context))
+    return residual_flow(model, ids.to(next(model.parameters()).device))

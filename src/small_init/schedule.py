@@ -1,0 +1,23 @@
+"""Learning rate by step, and the steps at which a run is looked at."""
+
+from __future__ import annotations
+
+import math
+
+from small_init.config import OptimizerConfig
+
+
+def learning_rate_factor(step: int, steps: int, config: OptimizerConfig) -> float:
+    """Learning rate of the (step + 1)-th update over the peak: linear warm-up, then cosine."""
+    if step < config.warmup_steps:
+        return (step + 1) / config.warmup_steps
+    done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
+    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    return config.min_lr_ratio + (1 - config.min_lr_ratio) * cosine
+
+
+def curve_steps(steps: int, points: int) -> list[int]:
+    """At most `points` steps: 0, then evenly spaced in logarithm from 1 % of the run on."""
+    first = max(1, steps // 100)
+    ratio = (steps / first) ** (1 / max(1, points - 2))
+    return sorted({0, steps} | {round(first * ratio**i) for i in range(points - 1)})
