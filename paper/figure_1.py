@@ -23,6 +23,7 @@ from style import (
 )
 
 from small_init import statistics
+from small_init.errors import UserError
 
 NAME = "figure-1"
 SMALL, USUAL = 1.0, 0.5
@@ -36,6 +37,8 @@ def make() -> Path:
     runs = load(NAME)
     frame = table(runs)
     frame = frame[frame["gamma"].isin([USUAL, SMALL])]
+    if frame.empty:
+        raise UserError(f"{NAME} compares γ = {USUAL:g} and {SMALL:g}; its index names neither.")
     demand_one_arm_each(frame, ["variant", "d_model", "gamma"], NAME)
     variants = unique_in_order(frame["variant"])
 
@@ -243,8 +246,8 @@ def caption(notes: list[str]) -> str:
 Final validation loss against size, every seed a point (moved aside a little), the line through the
 means; in the last panel the paired difference with its 95 % t interval over seeds, positive where
 γ = {SMALL:g} is better. Effective size N': where the γ = {USUAL:g} losses, interpolated in ln N
-seed by seed, reach the loss of γ = {SMALL:g}; never extrapolated. A thin line is the
-fit E + A·N^(−α), drawn with at least {statistics.MIN_FIT_SIZES} sizes; it describes and predicts nothing.
+seed by seed, reach the loss of γ = {SMALL:g}; never extrapolated. A thin line is the fit E +
+A·N^(−α), drawn with at least {statistics.MIN_FIT_SIZES} sizes; it describes and predicts nothing.
 """.strip().replace("\n", " ")
     return "\n\n".join([opening, *notes])
 

@@ -81,8 +81,8 @@ def flow_table(runs: list[Run]) -> pd.DataFrame:
                 "seed": run.seed,
                 "gated": gated,
                 "context": context,
-                "attention_first": measured["attention_first"][0],
-                "attention_first_theory": attention_flow(*given, context=1),
+                "attention_single": measured["attention_single"][0],
+                "attention_single_theory": attention_flow(*given, context=1),
                 "attention": attention,
                 "attention_theory": attention_flow(*given, context=context),
                 "mlp": measured["mlp"][0],
@@ -180,7 +180,7 @@ def draw_attention(ax: Axes, flows: pd.DataFrame, widths: list[int]) -> None:
         mean = cell.groupby("gamma").mean(numeric_only=True)
         color, marker = style["color"], style["marker"]
         for column, line, face, length in (
-            ("attention_first", "-", color, 1),
+            ("attention_single", "-", color, 1),
             ("attention", "--", "white", context),
         ):
             ax.plot(mean.index, mean[f"{column}_theory"], line, color=color, linewidth=0.9)
@@ -246,20 +246,21 @@ def caption(minima: list[dict[str, Any]], flows: pd.DataFrame, context: int) -> 
     )
     worst = {
         column: np.exp(np.abs(np.log(flows[column] / flows[f"{column}_theory"])).max())
-        for column in ("attention_first", "attention", "mlp")
+        for column in ("attention_single", "attention", "mlp")
     }
     return f"""
 Loss and residual flow against γ; every seed a point (in A moved aside a little). The lowest loss
 (vertex of the parabola through the lowest mean and its two neighbours) lies at: {found}. Residual
 flow is rms(branch) / rms(stream before it) at step 0, T the number of positions attended over.
-Solid lines for T = 1 are d^(1−γ) times what the norm lets through, 1/√(1 + ε·d^(2γ)), and, with a gate,
-times the rms of the gate: ½ for large γ, more below, where gates open at random. For T = {context}
-uniform attention multiplies this by √(H_T/T); at small γ attention is not uniform and the points
-lie above. Points at T = 1 are one vector each and scatter by about 1/√d. The feed-forward branch
-follows ½·(d_ff/d)^(1/2−γ)·d^(3/2−2γ) for small pre-activations; the lines hold the constant's exact value
-and the measured attention branch. Measured and predicted differ at most by a factor of
-{worst["attention_first"]:.2f} (attention, T = 1), {worst["attention"]:.2f} (attention,
-T = {context}) and {worst["mlp"]:.2f} (feed-forward). The derivation stands in paper/theory.py.
+Solid lines for T = 1 are d^(1−γ) times what the norm lets through, 1/√(1 + ε·d^(2γ)), and, with a
+gate, times the rms of the gate: ½ for large γ, more below, where gates open at random. For T =
+{context} uniform attention multiplies this by √(H_T/T); at small γ attention is not uniform and
+the points lie above. Points at T = 1 are over single
+tokens, each alone in its window. The feed-forward branch follows ½·(d_ff/d)^(1/2−γ)·d^(3/2−2γ) for small pre-activations; the lines hold
+the constant's exact value and the measured attention branch. Measured and predicted differ at most
+by a factor of {worst["attention_single"]:.2f} (attention, T = 1), {worst["attention"]:.2f}
+(attention, T = {context}) and {worst["mlp"]:.2f} (feed-forward). The derivation stands in
+paper/theory.py.
 """.strip().replace("\n", " ")
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mode
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from runs import load, unique_in_order
+from runs import load
 from scipy import stats
 from style import LOOKS, PAGE, panel_titles, plt, run_script, save_figure, signed
 
@@ -65,32 +66,52 @@ def row(run: Run, label: str) -> dict[str, Any]:
     }
 
 
-def arm_labels(arms: dict[str, ArmConfig]) -> tuple[dict[str, str], str]:
-    """Arm → its variant and what sets it apart from most arms; and what most arms have, in words.
+# How a setting is written in a label; one that is not named here is written by its own name.
+WORDS: dict[str, Callable[[Any], str]] = {
+    "model.d_model": lambda v: f"d {v}",
+    "model.gate": lambda v: "no gate" if v == "none" else f"{v} gate",
+    "model.norm_eps": lambda v: f"ε {v:g}",
+    "model.qk_norm": lambda v: "QK-norm" if v else "no QK-norm",
+    "init.gamma": lambda v: f"γ {v:g}",
+    "optimizer.lr": lambda v: f"rate {v:g}",
+    "optimizer.warmup_steps": lambda v: f"warm-up {v}",
+    "optimizer.clip": lambda v: "no clip" if v is None else f"clip {v:g}",
+    "optimizer.eps": lambda v: f"Adam ε {v:g}",
+    "train.batch_tokens": lambda v: f"batch {v}",
+    "train.tokens": lambda v: f"{v / 1e6:.3g}M tokens",
+}
+# What a label leaves out where it follows from the rest; the caption spells the variants out.
+FOLLOWS = {
+    "model.gate": ("variant",),
+    "model.norm_eps": ("variant", "init.gamma"),
+    "model.d_ff": ("model.d_model",),
+}
 
-    What follows from variant and γ (ε, gate) is left to the caption.
-    """
+
+def setting(config: ArmConfig) -> dict[str, str]:
+    """Every setting of an arm, as it is written in a label."""
+    words = {"variant": config.variant}
+    for part, fields in config.identity().items():
+        for name, value in fields.items():
+            key = f"{part}.{name}"
+            words[key] = WORDS.get(key, lambda v, name=name: f"{name} {v}")(value)
+    return words
+
+
+def arm_labels(arms: dict[str, ArmConfig]) -> tuple[dict[str, str], str]:
+    """Arm → its variant and what sets it apart from most arms; and what most arms have."""
     settings = {arm: setting(config) for arm, config in arms.items()}
-    everyone = list(settings.values())
-    kinds = {(words["variant"], words["gamma"]) for words in everyone}
-    varied = [
-        name
-        for name in everyone[0]
-        if len({words[name] for words in everyone}) > 1
-        and (
-            name in ("variant", "gamma")
-            or len({(w["variant"], w["gamma"], w[name]) for w in everyone}) > len(kinds)
-        )
-    ]
-    usual = {name: mode(words[name] for words in everyone) for name in varied}
-    usual.pop("variant", None)
+
+    def kinds(*names: str) -> int:
+        return len({tuple(words[n] for n in names) for words in settings.values()})
+
+    def follows(name: str) -> bool:
+        return name in FOLLOWS and kinds(*FOLLOWS[name]) == kinds(*FOLLOWS[name], name)
+
+    names = [n for n in next(iter(settings.values())) if kinds(n) > 1 and not follows(n)]
+    usual = {n: mode(words[n] for words in settings.values()) for n in names if n != "variant"}
     labels = {
-        arm: ", ".join(
-            [
-                words["variant"],
-                *(words[name] for name in usual if words[name] != usual[name]),
-            ]
-        )
+        arm: ", ".join([words["variant"], *(words[n] for n in usual if words[n] != usual[n])])
         for arm, words in settings.items()
     }
     return labels, ", ".join(usual.values())
@@ -99,31 +120,8 @@ def arm_labels(arms: dict[str, ArmConfig]) -> tuple[dict[str, str], str]:
 def variant_words(arms: dict[str, ArmConfig]) -> str:
     """What the variants of these arms are: standard: no gate, ε 0.00256; …"""
     words = [setting(config) for config in arms.values()]
-    parts = unique_in_order(f"{w['variant']}: {w['gate']}, {w['norm_eps']}" for w in words)
+    parts = {f"{w['variant']}: {w['model.gate']}, {w['model.norm_eps']}" for w in words}
     return "; ".join(sorted(parts))
-
-
-def setting(config: ArmConfig) -> dict[str, str]:
-    """Everything an arm of this study may vary, as it is written in a label."""
-    model, optimizer, train = config.model, config.optimizer, config.train
-    return {
-        "variant": config.variant,
-        "width": f"d {model.d_model}",
-        "gamma": f"γ {config.init.gamma:g}",
-        "gate": "no gate" if model.gate.value == "none" else f"{model.gate.value} gate",
-        "norm_eps": f"ε {model.norm_eps:g}",
-        "lr": f"rate {optimizer.lr:g}",
-        "warmup": f"warm-up {optimizer.warmup_steps}",
-        "clip": "no clip" if optimizer.clip is None else f"clip {optimizer.clip:g}",
-        "batch": f"batch {train.batch_tokens}",
-        "tokens": f"{train.tokens / 1e6:.3g}M tokens",
-        "beta2": f"β₂ {optimizer.beta2:g}",
-        "adam_eps": f"Adam ε {optimizer.eps:g}",
-        "weight_decay": f"decay {optimizer.weight_decay:g}",
-        "qk_norm": "QK-norm" if model.qk_norm else "no QK-norm",
-        "norm": model.norm.value,
-        "init": config.init.scheme.value,
-    }
 
 
 # --- drawing -------------------------------------------------------------------------------------

@@ -88,15 +88,20 @@ def columns(gammas: list[float]) -> dict[str, Any]:
 
 
 def caption(rows: list[dict[str, Any]]) -> str:
-    compared = [r for r in rows if "pairs" in r]
-    above = sum(r["low"] is not None and r["low"] > 0 for r in compared)
-    below = sum(r["high"] is not None and r["high"] < 0 for r in compared)
+    intervals = [(r["low"], r["high"]) for r in rows if r.get("low") is not None]
+    above = sum(low > 0 for low, _ in intervals)
+    below = sum(high < 0 for _, high in intervals)
+    found = (
+        f"The interval of Δ lies above 0 in {above} and below 0 in {below} of {len(intervals)} "
+        "comparisons."
+        if intervals
+        else "No comparison has the two pairs of seeds that an interval needs."
+    )
     return f"""
 Validation loss in nats per token, mean ± standard deviation over the seeds (their number). Δ is the
 loss at γ = {USUAL:g} minus that at γ = {SMALL:g}, paired by seed: positive where γ = {SMALL:g} is
 better. The noise floor is the standard deviation of the difference between two runs of one arm that
-differ only in their seed. The interval of Δ lies above 0 in {above} and below 0 in {below} of
-{len(compared)} comparisons. FLOPs are those of the whole run.
+differ only in their seed. {found} FLOPs are those of the whole run.
 """.replace("\n", " ")
 
 

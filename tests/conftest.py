@@ -69,3 +69,19 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_packed(tmp_path / "data/test/packed")
     return tmp_path
+
+
+@pytest.fixture
+def tiny_arm():
+    from small_init.config import ArmConfig, Gate, ModelConfig, OptimizerConfig, TrainConfig
+
+    return ArmConfig(
+        model=ModelConfig(
+            d_model=16, n_layers=2, n_heads=2, d_ff=32, vocab_size=VOCAB, context=16,
+            gate=Gate.elementwise,
+        ),
+        optimizer=OptimizerConfig(warmup_steps=5, lr=1e-2, clip=0.8),
+        train=TrainConfig(
+            tokens=64 * 40, batch_tokens=64, curve_tokens=256, final_tokens=512, curve_points=7
+        ),
+    )  # fmt: skip

@@ -79,10 +79,10 @@ def summary(runs: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
 def curves(runs: dict[str, list[Run]]) -> list[dict[str, Any]]:
     """Validation loss of every run by tokens: what `dvc plots show` draws."""
     return [
-        {"arm": run.arm, "seed": run.seed, "tokens": int(point.tokens), "val_loss": point.val_loss}
+        {"arm": run.arm, "seed": run.seed, "tokens": tokens, "val_loss": loss}
         for group in runs.values()
         for run in group
-        for point in run.curve.itertuples()
+        for tokens, loss in run.curve[["tokens", "val_loss"]].itertuples(index=False)
     ]
 
 

@@ -34,6 +34,7 @@ _LOG_EVERY = (
     10  # steps between two points in TensorBoard and two looks for a loss that is not finite
 )
 _FLOW_WINDOWS = 16  # validation windows the residual flow is measured on
+records.code_fingerprint()  # now, while the files are the ones that were imported
 
 
 def flops_per_token(model: nn.Module) -> int:

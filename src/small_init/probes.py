@@ -86,23 +86,22 @@ def _rms(x: Tensor) -> float:
 
 @contextmanager
 def _captured(model: nn.Module) -> Iterator[list[dict[str, Tensor]]]:
-    """Per block: the stream before each sublayer, and what the sublayer adds to it."""
-    seen: list[dict[str, Tensor]] = [{} for _ in model.blocks]  # type: ignore[union-attr]
+    """Per block and sublayer: the stream, its normalised form, and what the sublayer adds to it."""
+    seen: list[dict[str, Tensor]] = []
     handles = []
-    for store, block in zip(seen, model.blocks, strict=True):  # type: ignore[arg-type]
+    for block in model.blocks:  # type: ignore[union-attr]
+        store: dict[str, Tensor] = {}
+        seen.append(store)
         for name in ("attention", "mlp"):
-            handles.append(
-                getattr(block, f"{name}_norm").register_forward_pre_hook(
-                    lambda _, inputs, store=store, key=f"{name}_stream": store.update(
-                        {key: inputs[0]}
-                    )
-                )
-            )
-            handles.append(
-                getattr(block, name).register_forward_hook(
-                    lambda _, __, output, store=store, key=name: store.update({key: output})
-                )
-            )
+
+            def at_norm(_: Any, inputs: Any, output: Tensor, store: Any = store, name: str = name):  # type: ignore[no-untyped-def]
+                store[f"{name}_stream"], store[f"{name}_norm"] = inputs[0], output
+
+            def at_sublayer(_: Any, __: Any, output: Tensor, store: Any = store, name: str = name):  # type: ignore[no-untyped-def]
+                store[name] = output
+
+            handles.append(getattr(block, f"{name}_norm").register_forward_hook(at_norm))
+            handles.append(getattr(block, name).register_forward_hook(at_sublayer))
     try:
         yield seen
     finally:
@@ -112,18 +111,21 @@ def _captured(model: nn.Module) -> Iterator[list[dict[str, Tensor]]]:
 
 @torch.no_grad()
 def residual_flow(model: nn.Module, ids_BT: Tensor) -> dict[str, Any]:
-    """rms(what a sublayer adds) / rms(the stream it adds to), per block.
+    """rms(what a sublayer adds) / rms(the stream it adds to), per block, on windows of T tokens.
 
-    "attention" and "mlp" are over all positions of a window of T tokens ("context"); uniform
-    attention averages T values and shrinks with T, so "attention_first" gives position 0 alone,
-    where T = 1 and the paper's d^(1−γ) applies to the first block.
+    "attention" and "mlp" are over all positions. Uniform attention averages the values it sees and
+    shrinks with T ("context"), so "attention_single" is measured with every token alone in its
+    window: T = 1, where the paper's d^(1−γ) applies to the first block. "…_norm_rms" are the rms
+    of the norms' outputs, 1 where ε does not matter.
     """
     with _captured(model) as seen:
         model(ids_BT)
-    flow: dict[str, Any] = {"context": ids_BT.shape[1]}
-    for name in ("attention", "mlp"):
-        flow[name] = [_rms(s[name]) / _rms(s[f"{name}_stream"]) for s in seen]
-    flow["attention_first"] = [
-        _rms(s["attention"][:, 0]) / _rms(s["attention_stream"][:, 0]) for s in seen
-    ]
+        flow: dict[str, Any] = {"context": ids_BT.shape[1]}
+        for name in ("attention", "mlp"):
+            flow[name] = [_rms(s[name]) / _rms(s[f"{name}_stream"]) for s in seen]
+            flow[f"{name}_norm_rms"] = [_rms(s[f"{name}_norm"]) for s in seen]
+        model(ids_BT.reshape(-1, 1))
+        flow["attention_single"] = [
+            _rms(s["attention"]) / _rms(s["attention_stream"]) for s in seen
+        ]
     return flow

@@ -58,10 +58,10 @@ class Recorder(L.Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, *_: Any) -> None:
         step = trainer.global_step
-        if step in self.points:
-            self.record(trainer, pl_module, step)
         if step % _LOG_EVERY == 0 or step in self.points:
             self.log_point(trainer, step, float(outputs["loss"]), pl_module)
+        if step in self.points:
+            self.record(trainer, pl_module, step)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         # Here and not after `fit`, which moves the model off its device.
@@ -72,11 +72,11 @@ class Recorder(L.Callback):
             )
 
     def log_point(self, trainer: L.Trainer, step: int, loss: float, module: Any) -> None:
-        if not math.isfinite(loss):
+        if not (math.isfinite(loss) and math.isfinite(module.last_norm)):
             raise UserError(
-                f"The loss of {self.spec.arm_key}, seed {self.spec.seed}, is not finite at step "
-                f"{step} (learning rate {self.spec.arm.optimizer.lr:g}); no record was written. "
-                "Lower optimizer.lr or lengthen optimizer.warmup_steps."
+                f"Loss or gradient of {self.spec.arm_key}, seed {self.spec.seed}, is not finite "
+                f"at step {step} (learning rate {self.spec.arm.optimizer.lr:g}); no record was "
+                "written. Lower optimizer.lr or lengthen optimizer.warmup_steps."
             )
         now = time.monotonic()
         since, then = self.last_log

@@ -26,6 +26,7 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,9 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@cache
 def code_fingerprint() -> str:
-    """16 hex digits over the modules that decide a run's numbers."""
+    """16 hex digits over the modules that decide a run's numbers, as of the first call."""
     digest = hashlib.sha256()
     for module in RUN_MODULES:
         digest.update(module.encode() + (Path(__file__).parent / module).read_bytes())

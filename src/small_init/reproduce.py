@@ -6,7 +6,7 @@ then DVC runs its stages in order, and each arm's stage finds its runs finished 
 
 from __future__ import annotations
 
-import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +14,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from small_init.errors import UserError
-from small_init.records import RunSpec, load_plan
+from small_init.records import Plan, RunSpec, load_plan
 from small_init.runner import default_jobs, publish, train_runs
 
 _LOCK = Path("scratch/reproduce.lock")
-_DATA_STAGES = ("corpus", "tokenizer", "pack")
 
 
 def train_arms(keys: list[str], jobs: int | None = None) -> None:
@@ -29,15 +28,19 @@ def train_arms(keys: list[str], jobs: int | None = None) -> None:
             f"Arm '{unknown[0]}' is not in params.yaml; `small-init plan` writes it, "
             "`dvc stage list` shows the names."
         )
-    specs = [
-        RunSpec(plan.profile, plan.stages[key], key, plan.arms[key], seed)
-        for key in keys
-        for seed in plan.arms[key].seeds
-    ]
+    specs = _specs(plan, keys)
     title = keys[0] if len(keys) == 1 else f"{len(keys)} arms"
     folders = train_runs(specs, jobs or default_jobs(), title)
     for spec in specs:
         publish(spec, folders[spec.arm_key, spec.seed])
+
+
+def _specs(plan: Plan, keys: list[str]) -> list[RunSpec]:
+    return [
+        RunSpec(plan.profile, plan.stages[key], key, plan.arms[key], seed)
+        for key in keys
+        for seed in plan.arms[key].seeds
+    ]
 
 
 def reproduce(targets: list[str], jobs: int | None, force: bool) -> None:
@@ -53,39 +56,31 @@ def reproduce(targets: list[str], jobs: int | None, force: bool) -> None:
 
 
 def _reproduce(targets: list[str], jobs: int | None, force: bool) -> None:
-    arms = load_plan().arms
-    stale = _stale(targets, force)
-    if any(stage in stale for stage in _DATA_STAGES):
-        _dvc(["repro", *[stage for stage in _DATA_STAGES if stage in stale]])
-    stale_arms = [name.split("@")[1] for name in stale if name.split("@")[-1] in arms]
-    if stale_arms:
-        plan = load_plan()
-        specs = [
-            RunSpec(plan.profile, plan.stages[key], key, plan.arms[key], seed)
-            for key in stale_arms
-            for seed in plan.arms[key].seeds
-        ]
-        train_runs(specs, jobs or default_jobs(), f"{len(stale_arms)} arms")
-    _dvc(["repro", "--allow-missing", *(["--force", "--single-item"] if force else []), *targets])
+    options = ["--force", "--single-item"] if force else []
+    stale = _stale([*options, *targets])
+    if stale is None or "pack" in stale:
+        # A stale arm in a clone without the text: the tokens have to be made first.
+        _dvc(["repro", "pack"])
+        stale = _stale([*options, *targets])
+    plan = load_plan()
+    keys = [name.split("@")[1] for name in stale or [] if name.split("@")[-1] in plan.arms]
+    if keys:
+        train_runs(_specs(plan, keys), jobs or default_jobs(), f"{len(keys)} arms")
+    _dvc(["repro", "--allow-missing", *options, *targets])
 
 
-def _stale(targets: list[str], force: bool) -> list[str]:
-    """The stages DVC would run, in order."""
-    from dvc.exceptions import DvcException
-    from dvc.repo import Repo
-
-    try:
-        with Repo() as repo:
-            stages = repo.reproduce(
-                targets or None, dry=True, allow_missing=True, force=force, single_item=force
-            )
-            return [stage.addressing for stage in stages]
-    except DvcException as error:
-        raise UserError(f"DVC cannot read the pipeline: {error}") from None
+def _stale(arguments: list[str]) -> list[str] | None:
+    """The stages `dvc repro` would run, in order; None where it cannot tell for want of data."""
+    command = [sys.executable, "-m", "dvc", "repro", "--dry", "--allow-missing", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return re.findall(r"^Running stage '(.+)':$", done.stdout, flags=re.MULTILINE)
+    if "failed to reproduce" in done.stderr or "missing" in done.stderr:
+        return None
+    raise UserError(f"DVC cannot read the pipeline: {done.stderr.strip()}")
 
 
 def _dvc(arguments: list[str]) -> None:
-    environment = os.environ | {"DVC_NO_ANALYTICS": "1"}
-    code = subprocess.run([sys.executable, "-m", "dvc", *arguments], env=environment).returncode
+    code = subprocess.run([sys.executable, "-m", "dvc", *arguments], check=False).returncode
     if code:
         raise UserError(f"`dvc {' '.join(arguments)}` ended with exit code {code}; see above.")

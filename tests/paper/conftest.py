@@ -133,7 +133,7 @@ def write_record(arm: Arm, seed: int) -> None:
         "residual_flow": {
             "context": model.context,
             "attention": [0.2 * first] * model.n_layers,
-            "attention_first": [first] * model.n_layers,
+            "attention_single": [first] * model.n_layers,
             "mlp": [0.5 * model.d_model ** (1.5 - 2 * gamma)] * model.n_layers,
         },
     }

@@ -1,0 +1,257 @@
+"""Each script on synthetic records: files, hand-computed numbers, pilot mark, same bytes twice."""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import PAPER, Arm, arm, non_embedding, write_project
+
+from small_init.config import ArmConfig, merged
+
+CONFIRMATORY = (10, 11, 12)
+# Planted losses: L(0.5) falls by 0.2 per e-fold of size, γ = 1 gains 0.05, 0.06 and 0.07 by seed.
+GAIN = {10: 0.05, 11: 0.06, 12: 0.07, 0: 0.05, 1: 0.06}
+
+
+def planted(width: int, gamma: float, variant: str, seed: int) -> float:
+    size = non_embedding(width, variant == "adjusted")
+    usual = 6.0 - 0.2 * np.log(size) + 0.01 * seed
+    return float(usual - (GAIN[seed] if gamma == 1.0 else 0.0))
+
+
+def ladder(seeds: tuple[int, ...], widths: tuple[int, ...] = (16, 32, 64)) -> list[Arm]:
+    return [
+        arm(w, g, v, seeds, lambda s, w=w, g=g, v=v: planted(w, g, v, s))
+        for v in ("standard", "adjusted")
+        for w in widths
+        for g in (0.5, 1.0)
+    ]
+
+
+def sweep(seeds: tuple[int, ...]) -> list[Arm]:
+    """A parabola in γ with its vertex at 0.9."""
+    return [
+        arm(w, g, v, seeds, lambda s, g=g: 3.5 + 0.4 * (g - 0.9) ** 2 + 0.01 * s)
+        for v in ("standard", "adjusted")
+        for w in (32, 64)
+        for g in (0.75, 1.0, 1.25)
+    ]
+
+
+def calibration(seeds: tuple[int, ...]) -> list[Arm]:
+    """The optimum of γ = 1 at 2e-3 lies inside the grid, that of γ = 0.5 at its upper edge."""
+
+    def loss(gamma: float, rate: float) -> float:
+        best = 2e-3 if gamma == 1.0 else 2e-2
+        return float(3.5 + 0.1 * np.log(rate / best) ** 2)
+
+    return [
+        arm(32, g, "adjusted", seeds, lambda s, g=g, r=r: loss(g, r), suffix=f"-lr{i}", lr=r)
+        for g in (0.5, 1.0)
+        for i, r in enumerate((1e-3, 3e-3, 9e-3))
+    ]
+
+
+def slow_mode(seeds: tuple[int, ...]) -> list[Arm]:
+    return [
+        arm(64, 1.0, "adjusted", seeds, lambda s: 3.6 + 0.01 * s, suffix="-a", warmup_steps=100),
+        arm(64, 1.0, "adjusted", seeds, lambda s: 3.7 + 0.01 * s, suffix="-b", warmup_steps=400),
+        arm(
+            64, 1.0, "standard", seeds, lambda s: 3.9, suffix="-c", warmup_steps=100, clip=None,
+            lowest_rank=lambda s: 7.0 + s / 10,
+        ),
+    ]  # fmt: skip
+
+
+OBJECTS = {
+    "table-1": ladder,
+    "figure-1": ladder,
+    "figure-4": sweep,
+    "figure-s1": calibration,
+    "figure-s2": slow_mode,
+}
+RESULTS = Path("results/cpu")
+
+
+def files(name: str) -> list[Path]:
+    folder, kinds = ("tables", "csv md tex") if name == "table-1" else ("figures", "csv md pdf png")
+    return [RESULTS / folder / f"{name}.{kind}" for kind in kinds.split()]
+
+
+def hashes(name: str) -> list[str]:
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in files(name)]
+
+
+def draw_confirmatory(name: str, script) -> pd.DataFrame:
+    """Make an object from confirmatory seeds, check its files, return the numbers."""
+    write_project({name: OBJECTS[name](CONFIRMATORY)})
+    script(name.replace("-", "_")).make()
+    assert all(path.stat().st_size > 0 for path in files(name))
+    for path in files(name):
+        if path.suffix in (".md", ".tex"):
+            text = path.read_text()
+            assert "PILOT" not in text
+            assert "profile cpu · seeds 10–12 · inputs " in text
+    assert not list(RESULTS.rglob("*.tmp"))
+    return pd.read_csv(files(name)[0])
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_one_pilot_seed_is_marked_has_no_interval_and_the_same_bytes_twice(
+    name, project, script
+) -> None:
+    write_project({name: OBJECTS[name]((0,))})
+    module = script(name.replace("-", "_"))
+    module.make()
+    first = hashes(name)
+    for path in files(name):
+        if path.suffix in (".md", ".tex"):
+            assert "seeds 0" in path.read_text()
+            assert "PILOT: seeds 0" in path.read_text()
+    data = pd.read_csv(files(name)[0])
+    for column in {"low", "high", "size_ratio_low", "size_ratio_high"} & set(data):
+        assert data[column].isna().all()
+    if name in ("table-1", "figure-1", "figure-4"):
+        assert "n = 1: no interval" in files(name)[1].read_text()
+    module.make()
+    assert hashes(name) == first
+
+
+def test_a_script_runs_from_the_root_with_the_same_bytes_in_another_process(
+    project, script
+) -> None:
+    write_project({"figure-1": ladder(CONFIRMATORY)})
+    script("figure_1").make()
+    first = hashes("figure-1")
+    done = subprocess.run(
+        [sys.executable, str(PAPER / "figure_1.py")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "results/cpu/figures/figure-1.png"
+    assert hashes("figure-1") == first
+    Path("results/cpu/index/figure-1.json").unlink()
+    done = subprocess.run(
+        [sys.executable, str(PAPER / "figure_1.py")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().count("\n") == 0
+    assert "dvc repro runs" in done.stderr
+
+
+def test_table_1_numbers(project, script) -> None:
+    rows = draw_confirmatory("table-1", script).set_index(["variant", "d_model"])
+    assert list(rows.index.unique("variant")) == ["standard", "adjusted"]
+    row = rows.loc[("adjusted", 32)]
+    size = non_embedding(32, True)
+    assert row["non_embedding"] == size
+    assert row["parameters"] == size + 2 * 2048 * 32
+    assert row["flops"] == 6 * size * 2_048_000
+    assert row["loss_0.5"] == pytest.approx(6 - 0.2 * np.log(size) + 0.11, rel=1e-6)
+    assert row["sd_0.5"] == pytest.approx(0.01, rel=1e-4)
+    assert row["sd_1"] == pytest.approx(0, abs=1e-9)  # seeds and gains cancel by construction
+    # differences 0.05, 0.06, 0.07: sd 0.01, half-width t(0.975, 2)·0.01/√3 = 4.30265·0.0057735
+    assert row["difference"] == pytest.approx(0.06)
+    assert row["low"] == pytest.approx(0.06 - 0.0248414, abs=1e-6)
+    assert row["high"] == pytest.approx(0.06 + 0.0248414, abs=1e-6)
+    assert row["noise_floor"] == pytest.approx(np.sqrt(2 * (0.01**2 + 0) / 2), rel=1e-4)
+    text = (RESULTS / "tables/table-1.md").read_text()
+    assert "+0.060" in text
+    assert "above 0 in 6 and below 0 in 0 of 6" in text
+    assert r"$\gamma$" in (RESULTS / "tables/table-1.tex").read_text()
+
+
+def test_figure_1_numbers(project, script) -> None:
+    data = draw_confirmatory("figure-1", script)
+    assert (data["kind"] == "run").sum() == 2 * 3 * 2 * 3  # every seed a point
+    gains = data[(data["kind"] == "difference") & (data["variant"] == "standard")]
+    assert gains["difference"].to_numpy() == pytest.approx([0.06] * 3)
+    # The baseline is linear in ln N with slope −0.2, so N'/N = exp(gain/0.2), seed by seed.
+    ratio = gains.iloc[0]
+    assert ratio["size_ratio"] == pytest.approx(np.exp(0.06 / 0.2), rel=1e-5)
+    half = 4.30265 * 0.01 / 0.2 / np.sqrt(3)
+    assert ratio["size_ratio_low"] == pytest.approx(np.exp(0.3 - half), rel=1e-5)
+    # The largest size would extrapolate.
+    assert np.isnan(gains.iloc[-1]["size_ratio"])
+    assert "better than the largest" in gains.iloc[-1]["size_ratio_refused"]
+    assert "fit" not in set(data["kind"])  # three sizes
+    caption = (RESULTS / "figures/figure-1.md").read_text()
+    assert "+35 %" in caption
+    assert "refused, better than the largest baseline measured" in caption
+
+
+def test_figure_1_fits_four_sizes(project, script) -> None:
+    write_project({"figure-1": ladder((10,), widths=(16, 32, 48, 64))})
+    script("figure_1").make()
+    data = pd.read_csv(RESULTS / "figures/figure-1.csv")
+    fits = data[data["kind"] == "fit"]
+    assert len(fits) == 4
+    assert fits["fit_at_bound"].all()  # a straight line in ln N determines no exponent
+    assert "not determined" in (RESULTS / "figures/figure-1.md").read_text()
+
+
+def test_figure_4_numbers(project, script) -> None:
+    data = draw_confirmatory("figure-4", script)
+    minima = data[data["kind"] == "minimum"]
+    assert len(minima) == 4
+    assert minima["gamma"].to_numpy() == pytest.approx([0.9] * 4)
+    assert not minima["edge"].any()
+    flow = data[(data["kind"] == "flow") & (data["variant"] == "standard")]
+    flow = flow[(flow["d_model"] == 64) & (flow["gamma"] == 1.0)].iloc[0]
+    saturation = 1 / np.sqrt(1 + 1e-5 * 16**2 * 64**2)
+    harmonic = sum(1 / i for i in range(1, 129)) / 128
+    assert flow["attention_single"] == pytest.approx(1.0)
+    assert flow["attention_single_theory"] == pytest.approx(saturation, rel=1e-5)
+    assert flow["attention_theory"] == pytest.approx(saturation * np.sqrt(harmonic), rel=1e-5)
+
+
+def test_figure_4_flags_an_edge(project, script) -> None:
+    falling = [arm(32, g, "adjusted", (10, 11), lambda s, g=g: 4 - g) for g in (0.5, 1.0, 1.25)]
+    write_project({"figure-4": falling})
+    script("figure_4").make()
+    data = pd.read_csv(RESULTS / "figures/figure-4.csv")
+    minimum = data[data["kind"] == "minimum"].iloc[0]
+    assert minimum["edge"]
+    assert np.isnan(minimum["low"])
+    assert "at the edge of the grid" in (RESULTS / "figures/figure-4.md").read_text()
+
+
+def test_figure_s1_numbers(project, script) -> None:
+    data = draw_confirmatory("figure-s1", script)
+    optima = data[data["kind"] == "optimum"].set_index("gamma")
+    assert optima.loc[1.0, "lr"] == pytest.approx(2e-3, rel=1e-5)
+    assert not optima.loc[1.0, "edge"]
+    assert optima.loc[0.5, "lr"] == pytest.approx(9e-3)
+    assert optima.loc[0.5, "edge"]
+    assert "1 of 2 optima lie at an edge" in (RESULTS / "figures/figure-s1.md").read_text()
+
+
+def test_figure_s2_numbers_and_labels(project, script) -> None:
+    data = draw_confirmatory("figure-s2", script)
+    worst = data[data["arm"].str.endswith("-c")].set_index("seed")
+    assert worst.loc[11, "stable_rank_lowest"] == pytest.approx(8.1)
+    assert worst.loc[11, "step_of_lowest"] == 100
+    assert worst.loc[11, "stable_rank_first"] == pytest.approx(31.0)
+    labels = data.groupby("arm")["label"].first().str.cat(sep="; ")
+    assert labels == "adjusted; adjusted, warm-up 400; standard, no clip"
+
+
+def test_figure_s2_names_any_setting(script) -> None:
+    module = script("figure_s2")
+    base = ArmConfig()
+    arms = {
+        "a": base,
+        "b": merged(base, {"optimizer": {"min_lr_ratio": 0.0}}, where="b"),
+        "c": merged(base, {"model": {"d_model": 128, "d_ff": 352}}, where="c"),
+        "d": base,
+    }
+    labels, usual = module.arm_labels(arms)
+    assert labels == {
+        "a": "adjusted",
+        "b": "adjusted, min_lr_ratio 0.0",
+        "c": "adjusted, d 128",
+        "d": "adjusted",
+    }
+    assert usual == "d 64, min_lr_ratio 0.1"
