@@ -255,8 +255,8 @@ flow is rms(branch) / rms(stream before it) at step 0, T the number of positions
 Solid lines for T = 1 are d^(1−γ) times what the norm lets through, 1/√(1 + ε·d^(2γ)), and, with a
 gate, times the rms of the gate: ½ for large γ, more below, where gates open at random. For T =
 {context} uniform attention multiplies this by √(H_T/T); at small γ attention is not uniform and
-the points lie above. Points at T = 1 are over single
-tokens, each alone in its window. The feed-forward branch follows ½·(d_ff/d)^(1/2−γ)·d^(3/2−2γ) for small pre-activations; the lines hold
+the points lie above. Points at T = 1 are over single tokens, each alone in its window. The
+feed-forward branch follows ½·(d_ff/d)^(1/2−γ)·d^(3/2−2γ) for small pre-activations; the lines hold
 the constant's exact value and the measured attention branch. Measured and predicted differ at most
 by a factor of {worst["attention_single"]:.2f} (attention, T = 1), {worst["attention"]:.2f}
 (attention, T = {context}) and {worst["mlp"]:.2f} (feed-forward). The derivation stands in

@@ -34,6 +34,7 @@ class Profile:
 
     name: str
     width_ratio: float = 1.0  # the paper's width over ours, for the matched ε
+    calibrated: bool = False  # rates come from configs/calibration/<name>.yaml
     base: dict[str, Any] = field(default_factory=dict)  # what all arms of the profile share
     seeds: dict[str, list[int]] = field(default_factory=dict)  # named lists of seeds
 
@@ -94,6 +95,7 @@ class Planner:
         self.rates = RateTable.load(rates) if rates.is_file() else None
         self.arms: dict[str, ArmConfig] = {}
         self.stages: dict[str, str] = {}
+        self.names: dict[str, str] = {}  # fingerprint of a configuration → its arm
         self.objects: dict[str, list[str]] = {name: [] for name in OBJECTS}
 
     def add(self, path: Path) -> None:
@@ -104,13 +106,15 @@ class Planner:
             raise UserError(f"{path}: object '{min(unknown)}' is none of {', '.join(OBJECTS)}.")
         for entry in experiment.profiles.get(self.profile.name, []):
             grid = merged(Grid(), entry, where=str(path))
-            for key, arm in self.expand(grid, path):
-                self.keep(key, arm, experiment.stage, path)
-                for name in experiment.objects:
-                    if key not in self.objects[name]:
-                        self.objects[name].append(key)
+            for name, arm in self.expand(grid, path):
+                key = self.keep(name, arm, experiment.stage, path)
+                for item in experiment.objects:
+                    if key not in self.objects[item]:
+                        self.objects[item].append(key)
 
     def expand(self, grid: Grid, path: Path) -> list[tuple[str, ArmConfig]]:
+        if self.profile.calibrated and self.rates is None and "optimizer.lr" not in grid.fields:
+            return []  # planned as soon as their rates are calibrated, and not at a guess
         axes: list[list[Any]] = [grid.model, grid.gamma, grid.variant, *grid.fields.values()]
         if not all(axes):
             raise UserError(f"{path}: a grid needs model, gamma and variant, and no empty list.")
@@ -139,7 +143,7 @@ class Planner:
             {"variant": variant, "init": {"gamma": gamma}, "seeds": self.profile.seeds[grid.seeds]},
             where=str(path),
         )  # fmt: skip
-        if "optimizer.lr" not in values and self.rates is not None:
+        if self.rates is not None and "optimizer.lr" not in values:
             arm.optimizer.lr = self.rates.at(
                 arm.model.gate.value != "none", gamma, arm.model.d_model
             )
@@ -149,23 +153,24 @@ class Planner:
         check(arm, where=f"{path}: arm {key}")
         return key, arm
 
-    def keep(self, key: str, arm: ArmConfig, stage: str, path: Path) -> None:
-        """Add an arm, or the seeds it lacks; two configurations under one name are refused."""
+    def keep(self, key: str, arm: ArmConfig, stage: str, path: Path) -> str:
+        """Add an arm, or the seeds it lacks; returns the name it is known by.
+
+        A configuration that is already planned keeps its first name: its runs serve both.
+        """
+        key = self.names.setdefault(fingerprint(arm.identity()), key)
         if key not in self.arms:
             self.arms[key], self.stages[key] = arm, stage
-            return
+            return key
         old = self.arms[key]
         if old.identity() != arm.identity():
             raise UserError(f"{path}: arm {key} is already planned with another configuration.")
         old.seeds = sorted({*old.seeds, *arm.seeds})
         if STAGES.index(stage) < STAGES.index(self.stages[key]):
             self.stages[key] = stage
+        return key
 
     def params(self) -> dict[str, Any]:
-        same: dict[str, str] = {}
-        for key, arm in self.arms.items():
-            if (twin := same.setdefault(fingerprint(arm.identity()), key)) != key:
-                raise UserError(f"Arms {twin} and {key} are the same configuration; keep one.")
         arms: dict[str, dict[str, Any]] = {stage: {} for stage in STAGES}
         for key, arm in sorted(self.arms.items()):
             arms[self.stages[key]][key] = differences(arm, ArmConfig()) | {"seeds": arm.seeds}
@@ -215,7 +220,12 @@ def make_params(profile: str) -> str:
     for path in sorted((CONFIGS / "experiments").glob("*.yaml")):
         planner.add(path)
     head = "# Written by `small-init plan` from configs/. Arms: differences from config.py.\n"
-    return head + yaml.dump(planner.params(), Dumper=_Dumper, sort_keys=False, width=100)
+    return head + dump(planner.params())
+
+
+def dump(value: Any) -> str:
+    """YAML whose numbers every reader of this project's files takes for the same numbers."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -7,6 +7,7 @@ is freed by the operating system when its process ends, however it ends.
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import shutil
@@ -70,7 +71,6 @@ def _work(spec: RunSpec, jobs: int, report: Connection) -> None:
     """A child process: wait for a slot, train, tell the parent how it went."""
     # Ctrl-C reaches the whole process group; the parent passes it on as one SIGTERM each.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # until Lightning takes over
     import logging
     import warnings
 
@@ -94,10 +94,13 @@ def _work(spec: RunSpec, jobs: int, report: Connection) -> None:
         sys.exit(1)
     except SIGTERMException:
         sys.exit(143)
-    except Exception:
-        report.send(
-            ("error", f"{spec.arm_key}, seed {spec.seed} failed:\n{traceback.format_exc()}")
-        )
+    except Exception as error:
+        # Torch, safetensors and TensorBoard each wrap a full disk in an exception of their own.
+        if os.strerror(errno.ENOSPC) in str(error):
+            reason = "found the disk full; free some space and run the same command again."
+        else:
+            reason = f"failed:\n{traceback.format_exc()}"
+        report.send(("error", f"{spec.arm_key}, seed {spec.seed} {reason}"))
         sys.exit(1)
 
 

@@ -1,0 +1,226 @@
+"""From experiments to params.yaml, and the promises between plan, dvc.yaml and results."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from small_init import calibration, collect, plan, records
+from small_init.claims import OBJECTS as CLAIMED_OBJECTS
+from small_init.config import ArmConfig, Gate, merged
+from small_init.errors import UserError
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def configs(tmp_path, monkeypatch):
+    """A copy of configs/ without experiments, to write one's own."""
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    for path in (tmp_path / "configs/experiments").glob("*"):
+        path.unlink()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "configs"
+
+
+def write(configs: Path, text: str, name: str = "x") -> None:
+    (configs / f"experiments/{name}.yaml").write_text(text)
+
+
+GRID = """
+stage: pretrain
+objects: [figure-1]
+profiles:
+  smoke:
+    - {model: [d16, d24], gamma: [0.5, 1.0], variant: [standard, adjusted]}
+"""
+
+
+def test_a_grid_becomes_arms_with_their_differences(configs):
+    write(configs, GRID)
+    params = yaml.safe_load(plan.make_params("smoke"))
+    arms = params["arms"]["pretrain"]
+    assert len(arms) == 8
+    assert arms["smoke-d24-g050-standard"]["init"] == {"gamma": 0.5}
+    assert params["objects"]["figure-1"] == sorted(arms)
+    assert all(re.fullmatch(r"smoke-[a-z0-9-]+", key) for key in arms)
+
+
+def test_matched_epsilon_saturates_as_the_paper_scale_does():
+    """ε·d^(2γ) is that of ε = 1e-5 at 16 times the width, whatever γ."""
+    for gamma in (0.25, 0.5, 1.0):
+        for width in (32, 96):
+            ours = plan.matched_eps(gamma, 16.0) * width ** (2 * gamma)
+            papers = 1e-5 * (16 * width) ** (2 * gamma)
+            assert ours == pytest.approx(papers, rel=1e-5)
+    assert plan.matched_eps(1.0, 16.0) == pytest.approx(2.56e-3)
+    assert plan.matched_eps(0.5, 16.0) == pytest.approx(1.6e-4)
+    assert plan.matched_eps(1.0, 1.0) == 1e-5
+
+
+def test_variants_are_what_they_are_called(configs):
+    write(configs, GRID)
+    planner = plan.Planner("smoke")
+    planner.add(configs / "experiments/x.yaml")
+    adjusted, standard = (planner.arms[f"smoke-d16-g100-{v}"] for v in ("adjusted", "standard"))
+    assert (adjusted.model.gate, adjusted.model.norm_eps) == (Gate.elementwise, 1e-12)
+    assert (standard.model.gate, standard.model.norm_eps) == (Gate.none, 2.56e-3)
+
+
+def test_one_configuration_is_one_arm(configs):
+    write(configs, GRID, "a")
+    write(configs, GRID.replace("pretrain", "ablate-gamma").replace("figure-1", "figure-4"), "b")
+    explicit = "{model: [d16], gamma: [1.0], variant: [adjusted], fields: {optimizer.lr: [6.0e-3]}}"
+    write(
+        configs,
+        f"stage: calibrate\nobjects: [figure-s1]\nprofiles:\n  smoke:\n    - {explicit}\n",
+        "c",
+    )
+    params = yaml.safe_load(plan.make_params("smoke"))
+    assert [len(params["arms"][stage]) for stage in plan.STAGES] == [8, 0, 0]
+    assert params["objects"]["figure-4"] == params["objects"]["figure-1"]
+    assert params["objects"]["figure-s1"] == ["smoke-d16-g100-adjusted"]
+
+
+def test_seeds_of_several_experiments_add_up(configs):
+    write(configs, GRID, "a")
+    write(configs, GRID.replace("adjusted]}", "adjusted], seeds: pilot-pair}"), "b")
+    params = yaml.safe_load(plan.make_params("smoke"))
+    assert params["arms"]["pretrain"]["smoke-d16-g100-adjusted"]["seeds"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("stage: pretrain", "stage: train", "stage 'train'"),
+        ("figure-1", "figure-99", "object 'figure-99'"),
+        ("[standard, adjusted]", "[best]", "variant 'best'"),
+        ("d16", "d17", r"models/d17\.yaml does not exist"),
+        ("gamma: [0.5, 1.0]", "gamma: [one]", "gamma"),
+        ("gamma: [0.5, 1.0]", "gamma: [-1.0]", "negative"),
+        ("gamma: [0.5, 1.0]", "gamma: []", "no empty list"),
+        ("gamma: [0.5, 1.0]", "gama: [1.0]", "gama"),
+        ("adjusted]}", "adjusted], seeds: many}", "seeds 'many'"),
+        ("adjusted]}", "adjusted], fields: {optimizer.rate: [1.0]}}", "rate"),
+    ],
+)
+def test_wrong_experiments_are_one_sentence(configs, old, new, words):
+    write(configs, GRID.replace(old, new, 1))
+    with pytest.raises(UserError, match=words):
+        plan.make_params("smoke")
+
+
+def test_arms_wait_for_their_calibrated_rate(configs):
+    write(configs, GRID.replace("smoke", "cpu").replace("d16, d24", "d32, d96"))
+    shutil.rmtree(configs / "calibration", ignore_errors=True)
+    assert not yaml.safe_load(plan.make_params("cpu"))["arms"]["pretrain"]
+    (configs / "calibration").mkdir()
+    rates = [
+        {"gated": gated, "d_model": 32, "gamma": gamma, "lr": lr, "edge": False}
+        for gated in (False, True)
+        for gamma, lr in ((0.5, 2e-2), (1.0, 5e-3))
+    ]
+    (configs / "calibration/cpu.yaml").write_text(plan.dump({"rates": rates}))
+    arms = yaml.safe_load(plan.make_params("cpu"))["arms"]["pretrain"]
+    assert arms["cpu-d32-g050-adjusted"]["optimizer"]["lr"] == 2e-2
+    assert arms["cpu-d96-g100-standard"]["optimizer"]["lr"] == 5e-3
+
+
+def test_rates_are_interpolated_in_their_logarithm():
+    table = plan.RateTable(
+        (
+            (True, 0.5, 32, 1.6e-2),
+            (True, 1.0, 32, 4e-3),
+            (True, 0.5, 64, 8e-3),
+            (True, 1.0, 64, 2e-3),
+        )
+    )
+    assert table.at(True, 0.75, 32) == pytest.approx(8e-3)
+    assert table.at(True, 0.25, 32) == pytest.approx(1.6e-2)  # the nearest, outside the table
+    assert table.at(True, 1.5, 128) == pytest.approx(2e-3)
+    assert table.at(True, 1.0, 48) == pytest.approx(4e-3 * 2**-(0.585), rel=0.02)
+
+
+# --- promises between files ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def at_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def pipeline() -> dict:
+    return yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+
+
+def test_params_are_what_the_plan_writes(at_root):
+    profile = records.load_plan().profile
+    assert records.PARAMS.read_text() == plan.make_params(profile), (
+        "params.yaml and configs/ differ: run `small-init plan` and commit it."
+    )
+
+
+def test_arm_stages_depend_on_every_module_that_defines_a_run():
+    wanted = {f"src/small_init/{module}" for module in records.RUN_MODULES}
+    for stage in plan.STAGES:
+        deps = set(pipeline()[stage]["do"]["deps"])
+        assert deps == wanted | {"data/${profile}/packed"}, stage
+
+
+def test_run_modules_are_closed_under_import():
+    """A module of the package that a run imports is one that defines it, but for plumbing."""
+    plumbing = {"errors", "records"}
+    for module in records.RUN_MODULES:
+        text = (ROOT / "src/small_init" / module).read_text()
+        used = set(re.findall(r"^from small_init\.(\w+) import", text, flags=re.MULTILINE))
+        assert used - plumbing <= {name.removesuffix(".py") for name in records.RUN_MODULES}, module
+
+
+def test_corpus_stages_depend_on_their_modules():
+    stages = pipeline()
+    covered = {
+        Path(dep).name
+        for stage in ("corpus", "tokenizer", "pack")
+        for dep in stages[stage]["deps"]
+        if dep.startswith("src/small_init/corpus/")
+    }
+    present = {path.name for path in (ROOT / "src/small_init/corpus").glob("*.py")}
+    assert covered == present - {"__init__.py"}
+
+
+def test_objects_have_stage_script_target_and_index():
+    stages = pipeline()
+    makefile = (ROOT / "Makefile").read_text()
+    assert set(plan.OBJECTS) == set(re.search(r"^OBJECTS := (.*)$", makefile, re.M)[1].split())
+    assert set(plan.OBJECTS) <= set(CLAIMED_OBJECTS)
+    for name in plan.OBJECTS:
+        script = f"paper/{name.replace('-', '_')}.py"
+        assert stages[name]["cmd"] == f"python {script}"
+        assert script in stages[name]["deps"]
+        assert f"results/${{profile}}/index/{name}.json" in stages[name]["deps"]
+        assert (ROOT / script).is_file()
+        local = set(re.findall(r"^from (\w+) import", (ROOT / script).read_text(), re.M))
+        mine = {path.stem for path in (ROOT / "paper").glob("*.py")}
+        missing = {f"paper/{m}.py" for m in local & mine} - set(stages[name]["deps"])
+        assert not missing, f"{name} imports {missing} without depending on it"
+
+
+def test_published_records_are_the_planned_ones(at_root):
+    published = records.load_plan()
+    runs = collect.planned_runs(published)
+    assert set(runs) == set(published.arms)
+
+
+def test_calibrated_rates_are_those_of_the_records(at_root):
+    published = records.load_plan()
+    path = calibration.rates_file(published.profile)
+    assert path.read_text() == calibration.rates_text(published)
+
+
+def test_arm_keys_and_configurations_are_unique(at_root):
+    published = records.load_plan()
+    identities = [str(arm.identity()) for arm in published.arms.values()]
+    assert len(identities) == len(set(identities))
+    assert all(merged(ArmConfig(), {}, where="") != arm for arm in published.arms.values())

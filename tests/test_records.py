@@ -1,0 +1,182 @@
+"""Records: whole or not there, at home, and read back as written; the table over them."""
+
+import json
+import shutil
+
+import pandas as pd
+import pytest
+import yaml
+
+from small_init import collect, events, records
+from small_init.config import ArmConfig, differences, merged
+from small_init.errors import UserError
+from small_init.plan import OBJECTS
+from small_init.pretrain import train
+from small_init.records import RunSpec
+from small_init.runner import publish
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+ARM = "test-tiny"
+
+
+def write_params(arm: ArmConfig, **changes) -> None:
+    arms = {ARM: differences(arm, ArmConfig()) | {"seeds": [0]} | changes}
+    objects = {name: [ARM] if name == "figure-1" else [] for name in OBJECTS}
+    params = {"profile": "test", "arms": {"pretrain": arms, "calibrate": {}}, "objects": objects}
+    records.PARAMS.write_text(yaml.safe_dump(params))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """One real record in a project of its own, to copy from."""
+    import conftest
+
+    root = tmp_path_factory.mktemp("trained")
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.chdir(root)
+    conftest.write_packed(root / "data/test/packed")
+    arm = conftest.tiny_arm.__wrapped__()
+    spec = RunSpec("test", "pretrain", ARM, arm, 0)
+    publish(spec, train(spec))
+    write_params(arm)
+    monkeypatch.undo()
+    return root, arm
+
+
+@pytest.fixture
+def published(trained, tmp_path, monkeypatch):
+    root, arm = trained
+    shutil.copytree(root, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return arm
+
+
+def test_a_record_reads_back(published):
+    run = records.load_run("test", ARM, 0)
+    assert run.config.identity() == published.identity()
+    assert run.pilot
+    assert run.val_loss == run.metrics["final"]["loss"]
+    assert len(run.curve) == 7
+    assert records.weights_file(ARM, 0).is_file()
+
+
+def test_the_table_has_a_row_a_run_and_an_index_per_object(published):
+    collect.collect(records.load_plan())
+    table = pd.read_csv("results/test/runs.csv")
+    assert table.arm.tolist() == [ARM]
+    assert table.val_loss[0] == pytest.approx(records.load_run("test", ARM, 0).val_loss, rel=1e-6)
+    index = json.loads(records.index_file("test", "figure-1").read_text())
+    assert index["runs"][0]["sha256"] == records.load_run("test", ARM, 0).hashes()
+    assert json.loads(records.index_file("test", "figure-4").read_text())["runs"] == []
+    assert [run.arm for run in records.load_runs("figure-1")] == [ARM]
+    summary = json.loads((records.results_folder("test") / "summary.json").read_text())
+    assert summary[ARM]["seeds"] == 1
+
+
+def test_only_the_readers_of_a_changed_record_see_it(published):
+    plan = records.load_plan()
+    collect.collect(plan)
+    before = {name: records.index_file("test", name).read_bytes() for name in OBJECTS}
+    curve = records.record_folder("test", ARM, 0) / "curve.csv"
+    curve.write_text(curve.read_text().replace("40,2560", "40,2561"))
+    collect.collect(plan)
+    after = {name: records.index_file("test", name).read_bytes() for name in OBJECTS}
+    assert [name for name in OBJECTS if before[name] != after[name]] == ["figure-1"]
+
+
+@pytest.mark.parametrize("name", records.RECORD_FILES)
+def test_a_missing_file_is_named(published, name):
+    (records.record_folder("test", ARM, 0) / name).unlink()
+    with pytest.raises(UserError, match=f"lacks {name}"):
+        collect.collect(records.load_plan())
+
+
+def test_a_missing_seed_is_named(published):
+    write_params(published, seeds=[0, 1])
+    with pytest.raises(UserError, match="seed-1 lacks"):
+        collect.collect(records.load_plan())
+
+
+def test_a_foreign_record_is_refused_and_pruned(published):
+    home = records.record_folder("test", ARM, 0)
+    shutil.copytree(home, home.with_name("seed-7"))
+    with pytest.raises(UserError, match=r"seed-7 is not in params\.yaml"):
+        collect.collect(records.load_plan())
+    assert collect.prune(records.load_plan()) == [str(home.with_name("seed-7"))]
+    collect.collect(records.load_plan())
+
+
+def test_a_record_in_another_arms_folder_is_refused(published):
+    home = records.record_folder("test", ARM, 0)
+    home.parent.rename(home.parent.with_name("test-other"))
+    with pytest.raises(UserError, match=f"belongs to arm {ARM}"):
+        records.load_run("test", "test-other", 0)
+
+
+def test_a_record_of_another_configuration_is_refused(published):
+    write_params(merged(published, {"optimizer": {"lr": 1e-3}}, where=""))
+    with pytest.raises(UserError, match="made with another configuration"):
+        collect.collect(records.load_plan())
+
+
+def test_a_broken_record_is_one_sentence(published):
+    path = records.record_folder("test", ARM, 0) / "metrics.json"
+    path.write_text(path.read_text()[:100])
+    with pytest.raises(UserError, match="cannot be read"):
+        records.load_run("test", ARM, 0)
+
+
+@pytest.mark.parametrize("moment", ["between the renames", "before the old is removed"])
+def test_a_kill_while_a_record_is_replaced_loses_nothing(published, moment):
+    home = records.record_folder("test", ARM, 0)
+    aside = home.with_name(".seed-0.old")
+    if moment == "between the renames":
+        home.rename(aside)
+    else:
+        shutil.copytree(home, aside)
+    records.load_run("test", ARM, 0)
+    assert home.is_dir()
+    assert not aside.exists()
+
+
+def test_event_files_are_rebuilt_from_records_once(published):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    shutil.rmtree("scratch")
+    (run,) = events.published_runs()
+    assert events.rebuild(run)
+    assert not events.rebuild(run)
+    accumulator = EventAccumulator(str(records.event_folder("test", ARM, 0))).Reload()
+    points = accumulator.Scalars("val/loss")
+    assert [point.step for point in points] == run.curve.step.tolist()
+    assert points[-1].value == pytest.approx(run.curve.val_loss.iloc[-1], rel=1e-6)
+    assert "stable_rank/mlp.up" in accumulator.Tags()["scalars"]
+    assert "_hparams_/session_start_info" in accumulator.summary_metadata
+
+
+def test_training_fills_tensorboard(published):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(records.event_folder("test", ARM, 0))).Reload()
+    wanted = {
+        "train/loss", "train/lr", "train/grad_norm", "train/clipped_share", "val/loss",
+        "train/tokens_per_second", "norm/mlp.up", "stable_rank/attention.query", "val/final",
+    }  # fmt: skip
+    assert wanted <= set(accumulator.Tags()["scalars"])
+    assert "_hparams_/session_start_info" in accumulator.summary_metadata
+    events_of = sorted(p.name for p in records.event_folder("test", ARM, 0).parent.iterdir())
+    assert events_of == ["seed-0"], "one folder per run, also after a resume"
+
+
+def test_text_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "a/b.txt"
+    records.write_text(path, "old")
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(UserError, match="No space left"):
+        records.write_text(path, "new")
+    assert path.read_text() == "old"
+    assert [p.name for p in path.parent.iterdir()] == ["b.txt"]
