@@ -27,7 +27,7 @@ REPRODUCE = small-init reproduce $(if $(FORCE),--force)
 .PHONY: help setup reproduce test smoke tables figures objects tensorboard profile prune bench lock clean $(OBJECTS)
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z$$(].*:.*## / {sub(/\$$\(OBJECTS\)/, "table-1 …", $$1); printf "  %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F':.*## ' '/^[a-z$$(].*:.*## / {sub(/\$$\(OBJECTS\)/, "table-1, ...", $$1); printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) ## the environment alone, in .venv
 
@@ -75,7 +75,7 @@ prune: $(READY) ## remove records that the plan does not ask for
 	small-init prune
 
 bench: $(READY) ## training speed against the machine's matrix products and a transformers Llama
-	python benchmarks/train_step.py
+	python benchmarks/train_step.py --out benchmarks/train_step.json
 
 lock: ## resolve pyproject.toml into requirements.lock (needs uv)
 	tools/lock.sh

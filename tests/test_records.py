@@ -69,8 +69,8 @@ def test_the_table_has_a_row_a_run_and_an_index_per_object(published):
     assert index["runs"][0]["sha256"] == records.load_run("test", ARM, 0).hashes()
     assert json.loads(records.index_file("test", "figure-4").read_text())["runs"] == []
     assert [run.arm for run in records.load_runs("figure-1")] == [ARM]
-    summary = json.loads((records.results_folder("test") / "summary.json").read_text())
-    assert summary[ARM]["seeds"] == 1
+    summary = json.loads((records.results_folder("test") / f"summary/{ARM}.json").read_text())
+    assert summary["seeds"] == 1
 
 
 def test_only_the_readers_of_a_changed_record_see_it(published):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from small_init import records
@@ -65,15 +67,17 @@ def row(run: Run, stage: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def summary(runs: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
-    """Per arm the mean final loss and the number of seeds: what `dvc metrics show` prints."""
-    return {
-        key: {
-            "val_loss": round(sum(run.val_loss for run in group) / len(group), 6),
+def write_summaries(runs: dict[str, list[Run]], home: Path) -> None:
+    """One small file per arm, the mean over its seeds: what `dvc metrics show` prints."""
+    shutil.rmtree(home, ignore_errors=True)
+    for key, group in runs.items():
+        values = {
             "seeds": len(group),
+            "val_loss": round(mean(run.val_loss for run in group), 4),
+            "gamma": group[0].config.init.gamma,
+            "lr": group[0].config.optimizer.lr,
         }
-        for key, group in runs.items()
-    }
+        records.write_text(home / f"{key}.json", records.json_text(values))
 
 
 def curves(runs: dict[str, list[Run]]) -> list[dict[str, Any]]:
@@ -92,7 +96,7 @@ def collect(plan: Plan) -> None:
     home = records.results_folder(plan.profile)
     rows = [row(run, plan.stages[key]) for key, group in sorted(runs.items()) for run in group]
     records.write_text(home / "runs.csv", records.csv_text(rows))
-    records.write_text(home / "summary.json", records.json_text(summary(runs)))
+    write_summaries(runs, home / "summary")
     records.write_text(home / "curves.csv", records.csv_text(curves(runs)))
     for name, keys in plan.objects.items():
         entries = [
