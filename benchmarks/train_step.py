@@ -42,9 +42,9 @@ import os; os.environ["ATEN_CPU_CAPABILITY"] = "avx2"
 import logging, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import conftest
+import tiny
 os.chdir(sys.argv[2])
-conftest.write_packed(Path("data/test/packed"))
+tiny.write_packed(Path("data/test/packed"))
 from small_init.config import ArmConfig, merged
 from small_init.pretrain import train
 from small_init.records import RunSpec

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -149,20 +148,6 @@ def label_of(name: str) -> str:
     return f"{kind.capitalize()} {number.upper()}"
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """As `records.write_text`, for bytes: a reader sees the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UserError(
-            f"Cannot write {path}: {error.strerror}; nothing was changed there."
-        ) from None
-
-
 def csv_text(data: pd.DataFrame) -> str:
     """Floats with 7 digits; counts stay whole numbers where a column has gaps."""
     return data.convert_dtypes().to_csv(index=False, float_format="%.7g", lineterminator="\n")
@@ -193,7 +178,7 @@ def save_figure(
             drawn[kind] = buffer.getvalue()
     plt.close(fig)
     for kind, content in drawn.items():
-        write_bytes(folder / f"{name}.{kind}", content)
+        records.write_bytes(folder / f"{name}.{kind}", content)
     records.write_text(folder / f"{name}.csv", csv_text(data))
     records.write_text(folder / f"{name}.md", caption_text(label_of(name), caption, runs))
     return folder / f"{name}.png"

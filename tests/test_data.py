@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import VOCAB, write_packed
+from tiny import VOCAB, write_packed
 
 from small_init.data import PackedTokens, TrainingBatches, permuted
 from small_init.errors import UserError

@@ -5,6 +5,7 @@ import shutil
 
 import pandas as pd
 import pytest
+import tiny
 import yaml
 
 from small_init import collect, events, records
@@ -29,13 +30,11 @@ def write_params(arm: ArmConfig, **changes) -> None:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """One real record in a project of its own, to copy from."""
-    import conftest
-
     root = tmp_path_factory.mktemp("trained")
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.chdir(root)
-    conftest.write_packed(root / "data/test/packed")
-    arm = conftest.tiny_arm.__wrapped__()
+    tiny.write_packed(root / "data/test/packed")
+    arm = tiny.tiny_arm()
     spec = RunSpec("test", "pretrain", ARM, arm, 0)
     publish(spec, train(spec))
     write_params(arm)

@@ -93,13 +93,13 @@ def code_fingerprint() -> str:
 # --- writing -------------------------------------------------------------------------------------
 
 
-def write_text(path: Path, text: str) -> None:
+def write_bytes(path: Path, content: bytes) -> None:
     """Write through a temporary name, so that a reader sees the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -108,6 +108,11 @@ def write_text(path: Path, text: str) -> None:
         raise UserError(
             f"Cannot write {path}: {error.strerror}; nothing was changed there."
         ) from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """As `write_bytes`, in UTF-8 with the line ends as they are."""
+    write_bytes(path, text.encode())
 
 
 def json_text(value: Any) -> str:
