@@ -146,6 +146,7 @@ def test_rates_are_interpolated_in_their_logarithm():
     assert RATES.at(True, 0.25, 32) == pytest.approx(1.6e-2)  # the nearest, outside the table
     assert RATES.at(True, 1.5, 32) == pytest.approx(3e-3)
     assert RATES.at(True, 1.0, 48) == pytest.approx(4e-3 * 2**-(0.585), rel=0.02)
+    assert RATES.at(True, 1.0, 128) == pytest.approx(1e-3)  # prolonged in log(width)
 
 
 def test_a_width_with_fewer_gammas_shifts_the_shape_of_the_other():

@@ -212,8 +212,9 @@ class RateTable:
     """Calibrated peak learning rates: `configs/calibration/<profile>.yaml`.
 
     Written by `small-init calibrate` from the calibration's records. The width with most γ gives
-    the shape over γ; another width shifts it, by what its own γ say. Between γ and between widths
-    log(rate) is linear; outside the table the nearest entry holds.
+    the shape over γ; another width shifts it, by what its own γ say. log(rate) is linear between γ
+    and in log(width), beyond the calibrated widths too: rates fall with width, and the nearest one
+    would be too high. Outside the calibrated γ the nearest entry holds.
     """
 
     rates: tuple[Rate, ...]
@@ -238,7 +239,7 @@ class RateTable:
             shifts = [(g, found[g] - _interpolate(sorted(shape.items()), g)) for g in sorted(found)]
             rate = _interpolate(sorted(shape.items()), gamma) + _interpolate(shifts, gamma)
             by_width.append((math.log(width), rate))
-        log_rate = _interpolate(sorted(by_width), math.log(d_model))
+        log_rate = _interpolate(sorted(by_width), math.log(d_model), extrapolate=True)
         return float(f"{math.exp(log_rate):.2g}")
 
     def covers(self, gated: bool, gamma: float, d_model: int) -> bool:
@@ -250,13 +251,15 @@ class RateTable:
         return inside and not edges
 
 
-def _interpolate(nodes: list[tuple[float, float]], x: float) -> float:
-    if x <= nodes[0][0]:
+def _interpolate(nodes: list[tuple[float, float]], x: float, extrapolate: bool = False) -> float:
+    """Linear through sorted nodes; beyond them the nearest value, or the end pieces prolonged."""
+    if len(nodes) == 1:
         return nodes[0][1]
-    for (x0, y0), (x1, y1) in itertools.pairwise(nodes):
-        if x <= x1:
-            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-    return nodes[-1][1]
+    if not extrapolate:
+        x = min(max(x, nodes[0][0]), nodes[-1][0])
+    pieces = list(itertools.pairwise(nodes))
+    (x0, y0), (x1, y1) = next((piece for piece in pieces if x <= piece[1][0]), pieces[-1])
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 
 def make_params(profile: str) -> str:
