@@ -175,6 +175,12 @@ class RunSpec:
         state = [self.arm.identity(), self.seed, data_sha256, code_fingerprint()]
         return Path("scratch/runs") / self.arm_key / f"seed-{self.seed}-{fingerprint(state)}"
 
+    def finished(self) -> Path | None:
+        """The scratch folder of this very run, if its record is there and whole."""
+        meta = self.data_folder / "meta.json"
+        folder = self.scratch(sha256(meta)) if meta.is_file() else None
+        return folder if folder and (folder / "record").is_dir() else None
+
 
 # --- reading -------------------------------------------------------------------------------------
 

@@ -129,10 +129,15 @@ def train_runs(specs: Iterable[RunSpec], jobs: int, title: str) -> dict[tuple[st
     os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "1"}
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["small_init.pretrain"])
-    waiting = list(specs)
+    folders: dict[tuple[str, int], Path] = {}
+    waiting = []
+    for spec in specs:
+        if folder := spec.finished():
+            folders[spec.arm_key, spec.seed] = folder
+        else:
+            waiting.append(spec)
     total = sum(spec.arm.steps for spec in waiting)
     running: dict[Connection, tuple[RunSpec, BaseProcess, TaskID]] = {}
-    folders: dict[tuple[str, int], Path] = {}
     failures: dict[tuple[str, int], str] = {}
     interrupted = 0
 
