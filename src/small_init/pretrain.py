@@ -30,9 +30,6 @@ from small_init.records import RunSpec
 from small_init.resume import ResumeCheckpoint
 from small_init.schedule import learning_rate_factor
 
-_LOG_EVERY = (
-    10  # steps between two points in TensorBoard and two looks for a loss that is not finite
-)
 _FLOW_WINDOWS = 16  # validation windows the residual flow is measured on
 records.code_fingerprint()  # now, while the files are the ones that were imported
 
@@ -163,8 +160,10 @@ def train(
     }
     start = resume.path if resume.path.is_file() else None
     trainer.fit(module, data, ckpt_path=start, weights_only=True)
-    if recorder.final is None:
+    if trainer.global_step < arm.steps:
         raise SIGTERMException
+    if recorder.final is None:  # killed after its last step: nothing was left to train
+        recorder.validate_finally(module)
     seconds = recorder.seconds + time.monotonic() - recorder.started
     metrics: dict[str, Any] = {
         "schema": records.SCHEMA, "profile": spec.profile, "arm": spec.arm_key, "seed": spec.seed,
@@ -182,9 +181,8 @@ def train(
         scratch / "weights.safetensors",
     )
     write_record(scratch, metrics, recorder, init_record, performance(seconds, spec))
-    logger.log_hyperparams(
-        flat(metrics["config"]) | {"seed": spec.seed}, {"val/final": recorder.final["loss"]}
-    )
+    result = {"val/final": metrics["final"]["loss"]}
+    logger.log_hyperparams(flat(metrics["config"]) | {"seed": spec.seed}, result)
     logger.finalize("success")
     resume.path.unlink(missing_ok=True)
     return scratch
