@@ -6,6 +6,7 @@ import math
 import platform
 import resource
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -149,11 +150,11 @@ def rounded(value: Any) -> Any:
 
 
 def performance(seconds: float, spec: RunSpec) -> dict[str, Any]:
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB, but bytes on macOS
     return {
         "seconds": round(seconds, 1), "tokens_per_second": round(spec.arm.train.tokens / seconds),
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "device": device or platform.machine(), "threads": torch.get_num_threads(),
+        "peak_memory_bytes": peak * (1 if sys.platform == "darwin" else 1024),
+        "device": platform.processor() or platform.machine(), "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "code": records.code_fingerprint(), "python": platform.python_version(),
         "torch": torch.__version__, "lightning": L.__version__,
