@@ -13,17 +13,18 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # The environment is rebuilt when the lock, the packaging or the folder it stands in changes.
-STATE := $(shell { echo '$(CURDIR) $(TORCH) $(TORCH_INDEX)'; cat requirements.lock pyproject.toml; } | cksum | cut -d' ' -f1)
+STATE := $(shell { echo '$(CURDIR) $(PYTHON) $(TORCH) $(TORCH_INDEX)'; cat requirements.lock pyproject.toml; } | cksum | cut -d' ' -f1)
 READY := .venv/.ready-$(STATE)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export DVC_NO_ANALYTICS := 1
-export SMALL_INIT_JOBS := $(JOBS)
+export SMALL_INIT_JOBS := $(or $(JOBS),$(SMALL_INIT_JOBS))
 
 OBJECTS := table-1 figure-1 figure-4 figure-s1 figure-s2
 TABLES := $(filter table-%,$(OBJECTS))
 FIGURES := $(filter figure-%,$(OBJECTS))
 REPRODUCE = small-init reproduce $(if $(FORCE),--force)
 
+.NOTPARALLEL:
 .PHONY: help setup reproduce test smoke tables figures objects tensorboard profile prune bench lock clean $(OBJECTS)
 
 help: ## list the targets

@@ -10,16 +10,17 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
-from runs import by_seed, demand_one_arm_each, load, table, unique_in_order
+from runs import demand_one_arm_each, load, table, unique_in_order
 from style import PAGE, limits, look, panel_titles, plt, run_script, save_figure
 from theory import attention_flow, mlp_flow
 
 from small_init import statistics
-from small_init.config import Gate
+from small_init.config import ArmConfig, Gate, Norm, Scheme, group_gammas
 from small_init.errors import UserError
 from small_init.records import Run
 
 NAME = "figure-4"
+MIN_GAMMAS = 3  # a parabola has three parameters
 
 
 def main() -> None:
@@ -31,7 +32,8 @@ def make() -> Path:
     frame = table(runs)
     demand_one_arm_each(frame, ["variant", "d_model", "gamma"], NAME)
     flows = flow_table(runs)
-    minima = [minimum(curve) for _, curve in frame.groupby(["variant", "d_model"], sort=False)]
+    curves = [curve for _, curve in frame.groupby(["variant", "d_model"], sort=False)]
+    minima = [minimum(curve) for curve in curves if curve["gamma"].nunique() >= MIN_GAMMAS]
     widths = sorted(set(frame["d_model"]))
     variants = unique_in_order(frame["variant"])
 
@@ -42,7 +44,7 @@ def make() -> Path:
     axes = list(grid.flat)
     for spare in axes[panels:]:
         spare.remove()
-    draw_losses(axes[0], frame, minima, widths)
+    draw_losses(axes[0], curves, minima, widths)
     for ax, variant in zip(axes[1:], variants, strict=False):
         draw_attention(ax, flows[flows["variant"] == variant], widths)
     draw_mlp(axes[panels - 1], flows, widths, variants)
@@ -55,18 +57,41 @@ def make() -> Path:
             f"feed-forward, first block, T = {context}",
         ],
     )
-    data = pd.concat([loss_rows(frame), pd.DataFrame(minima), flows], ignore_index=True)
-    return save_figure(fig, NAME, data, runs, caption(minima, flows, context))
+    means = [mean_rows(curve) for curve in curves]
+    data = pd.concat([loss_rows(frame), *means, pd.DataFrame(minima), flows], ignore_index=True)
+    return save_figure(fig, NAME, data, runs, caption(len(curves), minima, flows, context))
 
 
 # --- numbers -------------------------------------------------------------------------------------
 
 
+def unknown_to_theory(config: ArmConfig) -> str | None:
+    """What an arm has that the derivation in theory.py does not cover, or None."""
+    model, init = config.model, config.init
+    faults = {
+        f"the scheme {init.scheme.name}": init.scheme is not Scheme.gamma,
+        "a γ per weight group": bool(group_gammas(init)),
+        "depth-scaled output projections": init.depth_scaled,
+        "a headwise gate": model.gate is Gate.headwise,
+        "layer normalisation": model.norm is not Norm.rmsnorm,
+    }
+    return next((fault for fault, present in faults.items() if present), None)
+
+
 def flow_table(runs: list[Run]) -> pd.DataFrame:
-    """One row per run: measured and predicted residual flow of the first block at step 0."""
+    """One row per run: measured and predicted residual flow of the first block at step 0.
+
+    Raises:
+        UserError: an arm that theory.py says nothing about, or different context lengths.
+    """
     rows = []
     for run in runs:
         config, measured = run.config, run.init["residual_flow"]
+        if fault := unknown_to_theory(config):
+            raise UserError(
+                f"{NAME} draws theory beside every arm, and paper/theory.py does not cover "
+                f"{fault} (arm {run.arm}); leave that arm out in configs/experiments/."
+            )
         model, gamma = config.model, config.init.gamma
         gated = model.gate is not Gate.none
         context = measured["context"]
@@ -95,34 +120,62 @@ def flow_table(runs: list[Run]) -> pd.DataFrame:
     return flows
 
 
+def seed_table(curve: pd.DataFrame) -> pd.DataFrame:
+    """Losses of a variant at one width, seeds × γ, of the seeds that have every γ, or else all."""
+    losses = curve.pivot(index="seed", columns="gamma", values="loss")
+    complete = losses.dropna()
+    return losses if complete.empty else complete
+
+
 def minimum(curve: pd.DataFrame) -> dict[str, Any]:
-    """Where one variant's loss at one width is lowest: for the means, and over seeds."""
-    mean = curve.groupby("gamma")["loss"].mean()
-    vertex = statistics.quadratic_minimum(mean.index.tolist(), mean.tolist())
-    gammas = unique_in_order(sorted(curve["gamma"]))
-    losses = {gamma: by_seed(curve[curve["gamma"] == gamma]) for gamma in gammas}
-    complete = set.intersection(*(set(arm) for arm in losses.values()))
-    per_seed = [
-        statistics.quadratic_minimum(gammas, [losses[gamma][seed] for gamma in gammas])
-        for seed in sorted(complete)
-    ]
-    # Of the seeds' own vertices: their mean need not be the vertex of the means.
-    # A seed whose minimum lies at the edge only bounds it; an interval over such would be false.
-    usable = per_seed and not any(m.edge for m in per_seed)
-    interval = statistics.mean_interval([m.x for m in per_seed]) if usable else None
-    return {
+    """Where one variant's loss at one width is lowest, and the interval of that very number.
+
+    It is the mean of the seeds' own vertices where every seed has one, otherwise the vertex of the
+    means; `no_interval` says why there is none.
+    """
+    losses = seed_table(curve)
+    gammas, seeds = sorted(set(curve["gamma"])), len(losses)
+    found = {
         "kind": "minimum",
         "variant": curve["variant"].iloc[0],
         "d_model": curve["d_model"].iloc[0],
-        "gamma": vertex.x,
-        "loss": vertex.y,
-        "edge": vertex.edge,
-        "low": interval.low if interval else None,
-        "high": interval.high if interval else None,
-        "seed_mean": interval.estimate if interval else None,
-        "seeds": interval.n if interval else None,
-        "lowest_mean": mean.min(),
     }
+    if losses.isna().any(axis=None):
+        reason = "no seed has every γ"
+    else:
+        vertices = [statistics.quadratic_minimum(gammas, list(row)) for row in losses.to_numpy()]
+        # An edge only bounds where a seed's minimum is: a mean over such would be false.
+        if not any(vertex.edge for vertex in vertices):
+            over_seeds = statistics.mean_interval([vertex.x for vertex in vertices])
+            return found | {
+                "gamma": over_seeds.estimate,
+                "loss": float(np.mean([vertex.y for vertex in vertices])),
+                "edge": False,
+                "low": over_seeds.low,
+                "high": over_seeds.high,
+                "seeds": seeds,
+                "no_interval": "n = 1" if seeds == 1 else None,
+            }
+        reason = "n = 1" if seeds == 1 else "for some seed the lowest γ is an edge"
+    of_means = statistics.quadratic_minimum(gammas, losses.mean().tolist())
+    return found | {
+        "gamma": of_means.x,
+        "loss": of_means.y,
+        "edge": of_means.edge,
+        "low": None,
+        "high": None,
+        "seeds": seeds,
+        "no_interval": reason,
+    }
+
+
+def mean_rows(curve: pd.DataFrame) -> pd.DataFrame:
+    losses = seed_table(curve)
+    numbers = {"gamma": losses.columns, "loss": losses.mean(), "seeds": losses.count()}
+    first = curve.iloc[0]
+    return pd.DataFrame(numbers).assign(
+        kind="mean", variant=first["variant"], d_model=first["d_model"]
+    )
 
 
 def loss_rows(frame: pd.DataFrame) -> pd.DataFrame:
@@ -142,30 +195,30 @@ def width_look(widths: list[int], width: int) -> dict[str, Any]:
 
 
 def draw_losses(
-    ax: Axes, frame: pd.DataFrame, minima: list[dict[str, Any]], widths: list[int]
+    ax: Axes, curves: list[pd.DataFrame], minima: list[dict[str, Any]], widths: list[int]
 ) -> None:
     """Colour and marker tell the width; filled and solid is the first variant, open another."""
-    first = frame["variant"].iloc[0]
-    for index, found in enumerate(minima):
-        variant, width = found["variant"], found["d_model"]
-        curve = frame[(frame["variant"] == variant) & (frame["d_model"] == width)]
+    first = curves[0]["variant"].iloc[0]
+    vertices = {(m["variant"], m["d_model"]): m for m in minima if not m["edge"]}
+    for index, curve in enumerate(curves):
+        variant, width = curve["variant"].iloc[0], curve["d_model"].iloc[0]
         style = width_look(widths, width)
         color, face = style["color"], style["color"] if variant == first else "white"
-        above = curve["loss"] - found["lowest_mean"]
-        mean = above.groupby(curve["gamma"]).mean()
+        mean = seed_table(curve).mean()
         line = "-" if variant == first else "--"
-        ax.plot(mean.index, mean, line, color=color)
-        aside = 0.02 * (index - (len(minima) - 1) / 2)  # so that no seed hides another
-        ax.plot(curve["gamma"] + aside, above, style["marker"], color=color,
+        ax.plot(mean.index, mean - mean.min(), line, color=color)
+        aside = 0.02 * (index - (len(curves) - 1) / 2)  # so that no seed hides another
+        ax.plot(curve["gamma"] + aside, curve["loss"] - mean.min(), style["marker"], color=color,
                 markerfacecolor=face, markersize=2.5, markeredgewidth=0.7)  # fmt: skip
         label = f"{variant}, d = {width}"
         ax.plot(
             [], [], line, color=color, marker=style["marker"], markerfacecolor=face, label=label
         )
-        if not found["edge"]:
-            depth = found["loss"] - found["lowest_mean"]
+        if found := vertices.get((variant, width)):
+            depth = found["loss"] - mean.min()
             ax.plot(found["gamma"], depth, "|", color=color, markersize=16, markeredgewidth=1.6)
-    ax.plot([], [], "|", color="0.3", markersize=9, label="vertex of the parabola")
+    if vertices:
+        ax.plot([], [], "|", color="0.3", markersize=9, label="vertex of the parabola")
     ax.set_xlabel("γ")
     ax.set_ylabel("loss − lowest (nats per token)")
     ax.legend()
@@ -234,40 +287,47 @@ def flow_axes(ax: Axes) -> None:
 # --- words ---------------------------------------------------------------------------------------
 
 
-def caption(minima: list[dict[str, Any]], flows: pd.DataFrame, context: int) -> str:
-    found = "; ".join(
-        f"{m['variant']}, d = {m['d_model']}: "
-        + (
-            f"γ = {m['gamma']:g}, at the edge of the grid"
-            if m["edge"]
-            else f"γ = {m['gamma']:.2f}" + vertex_limits(m)
-        )
-        for m in minima
-    )
+def caption(curves: int, minima: list[dict[str, Any]], flows: pd.DataFrame, context: int) -> str:
     worst = {
         column: np.exp(np.abs(np.log(flows[column] / flows[f"{column}_theory"])).max())
         for column in ("attention_single", "attention", "mlp")
     }
+    found = minima_words(minima, curves)
     return f"""
-Loss and residual flow against γ; every seed a point (in A moved aside a little). The lowest loss
-(vertex of the parabola through the lowest mean and its two neighbours) lies at: {found}. Residual
-flow is rms(branch) / rms(stream before it) at step 0, T the number of positions attended over.
-Solid lines for T = 1 are d^(1−γ) times what the norm lets through, 1/√(1 + ε·d^(2γ)), and, with a
-gate, times the rms of the gate: ½ for large γ, more below, where gates open at random. For T =
-{context} uniform attention multiplies this by √(H_T/T); at small γ attention is not uniform and
-the points lie above. Points at T = 1 are over single tokens, each alone in its window. The
-feed-forward branch follows ½·(d_ff/d)^(1/2−γ)·d^(3/2−2γ) for small pre-activations; the lines hold
-the constant's exact value and the measured attention branch. Measured and predicted differ at most
-by a factor of {worst["attention_single"]:.2f} (attention, T = 1), {worst["attention"]:.2f}
-(attention, T = {context}) and {worst["mlp"]:.2f} (feed-forward). The derivation stands in
-paper/theory.py.
+Loss and residual flow against γ; every seed a point (in A moved aside a little), lines join means
+over the seeds that have every γ of their curve (over all where no seed has). {found} Residual flow
+is rms(branch) / rms(stream before it) at step 0, T the number of positions attended over. Solid
+lines for T = 1 are d^(1−γ) times what the norm lets through, 1/√(1 + ε·d^(2γ)), and, with a gate,
+times the rms of the gate: ½ for large γ, more below, where gates open at random. For T = {context}
+uniform attention multiplies this by √(H_T/T); at small γ attention is not uniform and the points
+lie above. Points at T = 1 are over single tokens, each alone in its window. The feed-forward branch
+follows ½·(d_ff/d)^(1/2−γ)·d^(3/2−2γ) for small pre-activations; the lines hold the constant's exact
+value and the measured attention branch. Measured and predicted differ at most by a factor of
+{worst["attention_single"]:.2f} (attention, T = 1), {worst["attention"]:.2f} (attention, T =
+{context}) and {worst["mlp"]:.2f} (feed-forward). The derivation stands in paper/theory.py.
 """.strip().replace("\n", " ")
 
 
-def vertex_limits(m: dict[str, Any]) -> str:
-    if m["seeds"] is None:
-        return " (no interval: for some seed the lowest γ is an edge)"
-    return f" (over seeds {limits(m['low'], m['high'], m['seeds'], 2).replace('+', '')})"
+def minima_words(minima: list[dict[str, Any]], curves: int) -> str:
+    """The sentences on the minima; curves of too few γ have none."""
+    if not minima:
+        return f"No curve has the {MIN_GAMMAS} γ that a minimum needs."
+    listed = "; ".join(f"{m['variant']}, d = {m['d_model']}: {where(m)}" for m in minima)
+    few = curves - len(minima)
+    return (
+        "The lowest loss (vertex of the parabola through the lowest γ and its two neighbours; with "
+        f"an interval, the mean of the seeds' own vertices) lies at: {listed}."
+    ) + (f" Curves of fewer than {MIN_GAMMAS} γ have no minimum ({few} here)." if few else "")
+
+
+def where(m: dict[str, Any]) -> str:
+    """One minimum with its interval or the reason why there is none."""
+    if m["edge"]:
+        return f"γ = {m['gamma']:g}, at the edge of the grid"
+    if m["no_interval"]:
+        return f"γ = {m['gamma']:.2f} ({m['no_interval']}: no interval)"
+    bounds = limits(m["low"], m["high"], m["seeds"], 2).replace("+", "")
+    return f"γ = {m['gamma']:.2f} {bounds}, n = {m['seeds']}"
 
 
 if __name__ == "__main__":

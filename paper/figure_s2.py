@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +13,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from runs import load
 from scipy import stats
-from style import LOOKS, PAGE, panel_titles, plt, run_script, save_figure, signed
+from style import LOOKS, PAGE, look, panel_titles, plt, run_script, save_figure, signed
 
 from small_init.config import ArmConfig
 from small_init.records import Run
 
 NAME = "figure-s2"
 UP = re.compile(r"blocks\.\d+\.mlp\.up\.weight")
+MIN_RUNS = 4  # of one width, for a rank correlation
 
 
 def main() -> None:
@@ -36,11 +38,10 @@ def make() -> Path:
     data = data.sort_values(["place", "seed"], ignore_index=True).drop(columns="place")
 
     height = max(2.8, 0.22 * len(arms) + 1.1)
-    fig, (scatter, strip) = plt.subplots(
-        1, 2, figsize=(PAGE, height), width_ratios=[1, 1], sharey=False
-    )
-    draw_scatter(scatter, data, arms)
-    draw_strip(strip, data, arms)
+    fig, (scatter, strip) = plt.subplots(1, 2, figsize=(PAGE, height))
+    looks = arm_looks(data, arms)
+    draw_scatter(scatter, data, looks)
+    draw_strip(strip, data, looks)
     panel_titles([scatter, strip], ["loss against the deepest condensation", "loss by arm"])
     return save_figure(fig, NAME, data, runs, caption(data, arms, usual, configs))
 
@@ -48,22 +49,51 @@ def make() -> Path:
 # --- numbers -------------------------------------------------------------------------------------
 
 
+def random_stable_rank(shape: tuple[int, int]) -> float:
+    """The stable rank of a large m × n matrix of independent entries: mn / (√m + √n)².
+
+    ‖W‖_F² → σ²·mn and ‖W‖₂ → σ·(√m + √n) (Geman, 1980). It grows with the size, so that ranks of
+    different widths can only be compared as shares of it.
+    """
+    m, n = shape
+    return m * n / (math.sqrt(m) + math.sqrt(n)) ** 2
+
+
 def row(run: Run, label: str) -> dict[str, Any]:
     """The run's final loss and its up projections' stable rank, averaged over layers per step."""
     spectra = run.spectra
     up = spectra[spectra["weight"].str.fullmatch(UP)]
     rank = up.groupby("step")["stable_rank"].mean()
+    # The up projections of a run are all of one shape.
+    of_random = random_stable_rank(run.init["weights"][up["weight"].iloc[0]]["shape"])
     return {
         "arm": run.arm,
         "label": label,
+        "d_model": run.config.model.d_model,
         "seed": run.seed,
         "loss": run.val_loss,
+        "stable_rank_random": of_random,
         "stable_rank_first": rank.iloc[0],
         "stable_rank_lowest": rank.min(),
         "step_of_lowest": rank.idxmin(),
         "stable_rank_last": rank.iloc[-1],
+        "share_lowest": rank.min() / of_random,
         "clipped_share": run.metrics["clipped_share"],
     }
+
+
+def correlations(data: pd.DataFrame) -> dict[int, tuple[float, int]]:
+    """Width → Spearman's correlation of share and loss over its runs, and how many they are.
+
+    Within a width only: larger models have lower losses whatever their ranks.
+    """
+    found = {}
+    for width in sorted(set(data["d_model"])):
+        cell = data[data["d_model"] == width]
+        if len(cell) >= MIN_RUNS:
+            rho = stats.spearmanr(cell["share_lowest"], cell["loss"]).statistic
+            found[width] = (rho, len(cell))
+    return found
 
 
 # How a setting is written in a label; one that is not named here is written by its own name.
@@ -127,34 +157,46 @@ def variant_words(arms: dict[str, ArmConfig]) -> str:
 # --- drawing -------------------------------------------------------------------------------------
 
 
-def arm_look(index: int) -> dict[str, Any]:
-    """Colour and marker; after one round of both the markers are open, then small."""
-    turn, place = divmod(index, len(LOOKS))
-    color = LOOKS[place]["color"]
-    return {
-        "color": color,
-        "marker": LOOKS[(place + turn) % len(LOOKS)]["marker"],
-        "markerfacecolor": "white" if turn % 2 else color,
-        "linestyle": "none",
-        "markersize": 5,
-    }
+def width_color(data: pd.DataFrame, width: int) -> str:
+    widths = sorted(set(data["d_model"]))
+    return look((4, 2, 3, 5, 1, 6, 0)[widths.index(width) % 7])["color"]
 
 
-def draw_scatter(ax: Axes, data: pd.DataFrame, arms: list[str]) -> None:
+def arm_looks(data: pd.DataFrame, arms: list[str]) -> dict[str, dict[str, Any]]:
+    """Colour tells the width, the marker the arm; after one round they are open, then small."""
+    looks = {}
     for index, arm in enumerate(arms):
+        turn, place = divmod(index, len(LOOKS))
+        color = width_color(data, data.loc[data["arm"] == arm, "d_model"].iloc[0])
+        looks[arm] = {
+            "color": color,
+            "marker": LOOKS[place]["marker"],
+            "markerfacecolor": "white" if turn % 2 else color,
+            "linestyle": "none",
+            "markersize": 5 if turn < 2 else 3.5,
+        }
+    return looks
+
+
+def draw_scatter(ax: Axes, data: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> None:
+    for arm, style in looks.items():
         cell = data[data["arm"] == arm]
-        ax.plot(cell["stable_rank_lowest"], cell["loss"], **arm_look(index))
-    ax.set_xlabel("lowest stable rank of the up projections")
+        ax.plot(cell["share_lowest"], cell["loss"], **style)
+    for width in sorted(set(data["d_model"])):
+        ax.plot([], [], color=width_color(data, width), linewidth=3, label=f"d = {width}")
+    ax.set_xlabel("lowest stable rank of the up projections (random: 1)")
     ax.set_ylabel("validation loss (nats per token)")
+    ax.legend(handlelength=1)
 
 
-def draw_strip(ax: Axes, data: pd.DataFrame, arms: list[str]) -> None:
+def draw_strip(ax: Axes, data: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> None:
     """The arm names stand at the axis, so that this panel is the legend of the other."""
-    for index, arm in enumerate(arms):
+    for index, (arm, style) in enumerate(looks.items()):
         cell = data[data["arm"] == arm]
-        ax.plot(cell["loss"], [index] * len(cell), **arm_look(index))
-    ax.set_yticks(range(len(arms)), [data.loc[data["arm"] == a, "label"].iloc[0] for a in arms])
-    ax.set_ylim(-0.6, len(arms) - 0.4)
+        ax.plot(cell["loss"], [index] * len(cell), **style)
+    labels = [data.loc[data["arm"] == arm, "label"].iloc[0] for arm in looks]
+    ax.set_yticks(range(len(looks)), labels)
+    ax.set_ylim(-0.6, len(looks) - 0.4)
     ax.grid(axis="y", linewidth=0.3)
     ax.set_xlabel("validation loss (nats per token)")
 
@@ -167,18 +209,25 @@ def caption(data: pd.DataFrame, arms: list[str], usual: str, configs: dict[str, 
     losses = data.groupby("label", sort=False)["loss"]
     spread = losses.max() - losses.min()
     widest = spread.index[int(spread.argmax())]
-    ranks = ""
-    if len(data) > 2:
-        rho = stats.spearmanr(data["stable_rank_lowest"], data["loss"]).statistic
-        ranks = f" Spearman's rank correlation over all {len(data)} runs is {signed(rho, 2)}."
+    ranks = "; ".join(
+        f"{signed(rho, 2)} at d = {width} (n = {n})"
+        for width, (rho, n) in correlations(data).items()
+    )
+    found = (
+        f"Spearman's rank correlation of loss and share, within a width over all its arms: {ranks}."
+        if ranks
+        else f"No width has the {MIN_RUNS} runs that a rank correlation needs."
+    )
     return f"""
 Every seed of every arm a point: its final validation loss against the lowest stable rank
-(‖W‖_F²/‖W‖₂²) that the feed-forward up projections, averaged over layers, reach during training.
-The arm names at the right are also the legend; they name what sets an arm apart from most of these
+(‖W‖_F²/‖W‖₂²) that the feed-forward up projections, averaged over layers, reach during training, as
+a share of a random matrix's of their shape, m·n/(√m + √n)². Colours are widths, markers arms. The
+arm names at the right are also the legend; they name what sets an arm apart from most of these
 {len(arms)} ({usual or "which differ in their variant only"}). Variants: {variant_words(configs)}.
 The worst run ({worst["label"]}, seed {worst["seed"]}) ends at {worst["loss"]:.3f}, its lowest
-stable rank {worst["stable_rank_lowest"]:.1f} at step {worst["step_of_lowest"]}. The widest spread
-over seeds is {spread.max():.3f} nats ({widest}).{ranks}
+stable rank {worst["stable_rank_lowest"]:.1f} ({worst["share_lowest"]:.0%} of a random matrix's) at
+step {worst["step_of_lowest"]}. The widest spread over seeds is {spread.max():.3f} nats ({widest}).
+{found}
 """.strip().replace("\n", " ")
 
 

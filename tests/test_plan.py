@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -128,19 +130,45 @@ def test_arms_wait_for_their_calibrated_rate(configs):
     assert arms["cpu-d96-g100-standard"]["optimizer"]["lr"] == 5e-3
 
 
-def test_rates_are_interpolated_in_their_logarithm():
-    table = plan.RateTable(
-        (
-            (True, 0.5, 32, 1.6e-2),
-            (True, 1.0, 32, 4e-3),
-            (True, 0.5, 64, 8e-3),
-            (True, 1.0, 64, 2e-3),
-        )
+RATES = plan.RateTable(
+    (
+        plan.Rate(True, 32, 0.5, 1.6e-2, False),
+        plan.Rate(True, 32, 1.0, 4e-3, False),
+        plan.Rate(True, 32, 1.25, 3e-3, False),
+        plan.Rate(True, 64, 0.5, 8e-3, False),
+        plan.Rate(True, 64, 1.0, 2e-3, False),
     )
-    assert table.at(True, 0.75, 32) == pytest.approx(8e-3)
-    assert table.at(True, 0.25, 32) == pytest.approx(1.6e-2)  # the nearest, outside the table
-    assert table.at(True, 1.5, 128) == pytest.approx(2e-3)
-    assert table.at(True, 1.0, 48) == pytest.approx(4e-3 * 2**-(0.585), rel=0.02)
+)
+
+
+def test_rates_are_interpolated_in_their_logarithm():
+    assert RATES.at(True, 0.75, 32) == pytest.approx(8e-3)
+    assert RATES.at(True, 0.25, 32) == pytest.approx(1.6e-2)  # the nearest, outside the table
+    assert RATES.at(True, 1.5, 32) == pytest.approx(3e-3)
+    assert RATES.at(True, 1.0, 48) == pytest.approx(4e-3 * 2**-(0.585), rel=0.02)
+    assert RATES.at(True, 1.0, 128) == pytest.approx(1e-3)  # prolonged in log(width)
+
+
+def test_a_width_with_fewer_gammas_shifts_the_shape_of_the_other():
+    assert RATES.at(True, 1.25, 64) == pytest.approx(1.5e-3)
+    assert RATES.at(True, 0.75, 64) == pytest.approx(4e-3)
+
+
+def test_only_bracketed_rates_serve_confirmatory_seeds(configs):
+    assert RATES.covers(True, 0.75, 48)
+    assert not RATES.covers(True, 1.5, 32)
+    assert not RATES.covers(True, 1.0, 96)
+    edge = plan.Rate(False, 32, 1.0, 4e-3, True)
+    assert not plan.RateTable((edge,)).covers(False, 1.0, 32)
+    rows = [vars(rate) for rate in RATES.rates] + [vars(edge)]
+    (configs / "calibration").mkdir(exist_ok=True)
+    (configs / "calibration/cpu.yaml").write_text(plan.dump({"rates": rows}))
+    grid = GRID.replace("smoke", "cpu").replace("d16, d24", "d32")
+    write(configs, grid.replace("standard, adjusted]}", "adjusted], seeds: confirm}"))
+    assert len(yaml.safe_load(plan.make_params("cpu"))["arms"]["pretrain"]) == 2
+    write(configs, grid.replace("standard, adjusted]}", "standard], seeds: confirm}"))
+    with pytest.raises(UserError, match="not bracketed by the calibration"):
+        plan.make_params("cpu")
 
 
 # --- promises between files ----------------------------------------------------------------------
@@ -153,6 +181,20 @@ def at_root(monkeypatch):
 
 def pipeline() -> dict:
     return yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+
+
+def test_the_published_objects_match_the_code(at_root):
+    """What DVC would run in this checkout: nothing, or a published number is not this code's."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("needs the git checkout")
+    command = [sys.executable, "-m", "dvc", "repro", "--dry", "--allow-missing"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    stale = re.findall(r"^Running stage '(.+)':$", done.stdout, flags=re.MULTILINE)
+    assert not stale, (
+        f"{len(stale)} stages are stale, {stale[0]} first: run `make reproduce`; or, only where "
+        "tests/test_pretrain.py::test_golden_run proves that no number changed, `dvc commit`."
+    )
 
 
 def test_params_are_what_the_plan_writes(at_root):

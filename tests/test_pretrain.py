@@ -204,7 +204,7 @@ def test_another_vocabulary_is_refused(project, tiny_arm):
         train(spec(arm))
 
 
-def test_gammas_see_the_same_batches_and_draws(project, tiny_arm):
+def test_gammas_share_their_draws(project, tiny_arm):
     """Pairing: two γ differ in nothing but the scale of their first weights."""
     half = merged(tiny_arm, {"init": {"gamma": 0.5}}, where="")
     first, second = (

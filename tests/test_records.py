@@ -118,6 +118,20 @@ def test_a_record_of_another_configuration_is_refused(published):
         collect.collect(records.load_plan())
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("profile: test\nobjects: {}\n", "has no arms"),
+        ("profile: test\narms: {pretrain: {a: {optimizer: {lr: -1.0}}}}\nobjects: {x: []}\n", "lr"),
+        ("profile: test\narms: {pretrain: {a: {optimiser: {}}}}\nobjects: {x: []}\n", "optimiser"),
+    ],
+)
+def test_a_wrong_params_file_is_one_sentence(published, text, words):
+    records.PARAMS.write_text(text)
+    with pytest.raises(UserError, match=words):
+        records.load_plan()
+
+
 def test_a_broken_record_is_one_sentence(published):
     path = records.record_folder("test", ARM, 0) / "metrics.json"
     path.write_text(path.read_text()[:100])

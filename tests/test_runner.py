@@ -22,7 +22,7 @@ from small_init.plan import OBJECTS
 from small_init.records import RunSpec
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-LONG = {"train": {"tokens": 64 * 4000}}  # long enough to be interrupted
+LONG = {"train": {"tokens": 64 * 1500}}  # long enough to be interrupted
 
 
 def write_params(**arms: ArmConfig) -> None:
@@ -107,8 +107,16 @@ def test_an_interrupted_command_saves_says_so_and_goes_on(project, tiny_arm, num
     assert "Traceback" not in errors
     assert len(list(runs.glob("seed-*/last.ckpt"))) == 2
     assert not Path("results").exists()
+    again = run_cli("pretrain", "--arm", "test-a", "--jobs", "2")
+    assert again.wait(timeout=120) == 0
+    went_on = {seed: records.load_run("test", "test-a", seed).hashes() for seed in (0, 1)}
+    shutil.rmtree("scratch")
+    shutil.rmtree("results")
+    reproduce.train_arms(["test-a"], jobs=2)
+    assert went_on == {s: records.load_run("test", "test-a", s).hashes() for s in (0, 1)}
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the child in /proc")
 def test_a_killed_run_is_reported_and_the_others_are_kept(project, tiny_arm):
     arm = merged(tiny_arm, LONG, where="")
     write_params(test_a=arm)
@@ -130,7 +138,7 @@ def test_a_killed_run_is_reported_and_the_others_are_kept(project, tiny_arm):
 
     thread = threading.Thread(target=kill_first)
     thread.start()
-    with pytest.raises(UserError, match=r"test-a, seed 0 was killed \(exit code"):
+    with pytest.raises(UserError, match=r"test-a, seed 0 was killed with exit code"):
         runner.train_runs(specs, jobs=2, title="two arms")
     thread.join()
     assert killed
@@ -144,7 +152,6 @@ def _parent(process: Path) -> str:
         return ""
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads /proc")
 def test_a_failing_run_gives_its_sentence(project, tiny_arm, capsys):
     bad = merged(tiny_arm, {"optimizer": {"lr": 1e6, "clip": None, "warmup_steps": 0}}, where="")
     write_params(test_a=bad)
@@ -185,8 +192,24 @@ def test_wrong_commands_are_one_sentence(project, tiny_arm, words, sentence):
 @pytest.mark.parametrize("jobs", ["0", "-1", "two"])
 def test_wrong_jobs_are_refused(monkeypatch, jobs):
     monkeypatch.setenv("SMALL_INIT_JOBS", jobs)
-    with pytest.raises(UserError, match="whole number"):
-        runner.default_jobs()
+    with pytest.raises(UserError, match="give 1 or more"):
+        runner.jobs_of(None)
+    if jobs != "two":
+        with pytest.raises(UserError, match="give 1 or more"):
+            runner.jobs_of(int(jobs))
+
+
+def test_two_commands_that_publish_one_run_leave_it_whole(project, tiny_arm):
+    write_params(test_a=tiny_arm)
+    spec = RunSpec("test", "pretrain", "test-a", tiny_arm, 0)
+    (folder,) = runner.train_runs([spec], jobs=1, title="one").values()
+    threads = [threading.Thread(target=runner.publish, args=(spec, folder)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert records.load_run("test", "test-a", 0).hashes()
+    assert [p.name for p in Path("results/test/runs/test-a").iterdir()] == ["seed-0"]
 
 
 @pytest.fixture

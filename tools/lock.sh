@@ -11,5 +11,8 @@ printf '%s\n' filelock fsspec jinja2 networkx setuptools sympy typing-extensions
 ${UV:-uv} pip compile pyproject.toml "$scratch/torch-needs.txt" \
     --extra dev --extra hf --universal --python-version 3.11 --generate-hashes \
     --overrides "$scratch/overrides.txt" --no-emit-package torch \
-    --no-header --no-annotate --quiet --output-file requirements.lock
-sed -i '1i # Written by tools/lock.sh (make lock). Install: pip install --no-deps --require-hashes -r requirements.lock' requirements.lock
+    --no-header --no-annotate --quiet --output-file "$scratch/lock"
+{
+    echo "# Written by tools/lock.sh (make lock). Install: pip install --no-deps --require-hashes -r requirements.lock"
+    cat "$scratch/lock"
+} > requirements.lock

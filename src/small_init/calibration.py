@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
+from statistics import mean
 
 from small_init import records
 from small_init.config import Gate
@@ -25,21 +26,25 @@ def rates_text(plan: Plan) -> str:
     `edge: true` says that the best rate tried was the lowest or highest of its grid: then the
     optimum may lie beyond, and the grid wants another value.
     """
-    losses: dict[tuple[bool, int, float], dict[float, list[float]]] = defaultdict(
-        lambda: defaultdict(list)
+    losses: dict[tuple[bool, int, float], dict[float, dict[int, float]]] = defaultdict(
+        lambda: defaultdict(dict)
     )
     for key in plan.objects[OBJECT]:
         arm = plan.arms[key]
         cell = (arm.model.gate is not Gate.none, arm.model.d_model, arm.init.gamma)
         for seed in arm.seeds:
             run = records.load_run(plan.profile, key, seed)
-            losses[cell][arm.optimizer.lr].append(run.val_loss)
+            losses[cell][arm.optimizer.lr][seed] = run.val_loss
     if not losses:
         raise UserError(f"No arm of profile {plan.profile} serves {OBJECT}: nothing to calibrate.")
     rows = []
     for (gated, width, gamma), by_rate in sorted(losses.items()):
         tried = sorted(by_rate)
-        means = [sum(by_rate[rate]) / len(by_rate[rate]) for rate in tried]
+        # A rate that another experiment gave more seeds is no better known than the others.
+        seeds = set.intersection(*(set(by_rate[rate]) for rate in tried))
+        if not seeds:
+            raise UserError(f"The calibration of d {width}, γ {gamma:g} has no seed at every rate.")
+        means = [mean(by_rate[rate][seed] for seed in seeds) for rate in tried]
         best = log_minimum(tried, means)
         rows.append(
             {

@@ -48,7 +48,7 @@ class Source:
 
 @dataclass
 class Criterion:
-    """Read in this order: not_testable, replicated, not_replicated, else inconclusive."""
+    """Read in the order of `Rules.verdicts`."""
 
     replicated: str = MISSING
     not_replicated: str = MISSING

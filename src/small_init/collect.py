@@ -14,12 +14,9 @@ from small_init.records import Plan, Run
 
 def foreign_records(plan: Plan) -> list[str]:
     """Folders under results/<profile>/runs that the plan does not ask for."""
-    wanted = set(plan.runs())
-    return sorted(
-        str(folder)
-        for folder in (records.results_folder(plan.profile) / "runs").glob("*/seed-*")
-        if (folder.parent.name, int(folder.name.removeprefix("seed-"))) not in wanted
-    )
+    wanted = {str(records.record_folder(plan.profile, *run)) for run in plan.runs()}
+    found = (records.results_folder(plan.profile) / "runs").glob("*/seed-*")
+    return sorted({str(folder) for folder in found} - wanted)
 
 
 def planned_runs(plan: Plan) -> dict[str, list[Run]]:

@@ -22,8 +22,9 @@ def published_runs() -> list[Run]:
     """Every record under results/, of all profiles, planned or not."""
     runs = []
     for folder in sorted(Path("results").glob("*/runs/*/seed-*")):
-        profile, arm = folder.parts[1], folder.parts[3]
-        runs.append(records.load_run(profile, arm, int(folder.name.removeprefix("seed-"))))
+        profile, arm, seed = folder.parts[1], folder.parts[3], folder.name.removeprefix("seed-")
+        if seed.isdigit():
+            runs.append(records.load_run(profile, arm, int(seed)))
     return runs
 
 
@@ -41,7 +42,9 @@ def rebuild(run: Run) -> bool:
 
     from small_init.recorder import flat, group_label
 
-    with SummaryWriter(str(folder)) as writer:
+    draft = folder.with_name(f".{folder.name}.new")  # a half-built folder would pass for a live run
+    shutil.rmtree(draft, ignore_errors=True)
+    with SummaryWriter(str(draft)) as writer:
         for point in run.curve.to_dict("records"):
             for tag, name in (
                 ("val/loss", "val_loss"), ("train/loss", "train_loss"), ("train/lr", "lr"),
@@ -65,7 +68,8 @@ def rebuild(run: Run) -> bool:
             assert isinstance(summary, Summary)
             file_writer.add_summary(summary)
         writer.add_scalar("val/final", run.val_loss, run.metrics["steps"])
-    marker.touch()
+    (draft / marker.name).touch()
+    draft.rename(folder)
     return True
 
 

@@ -16,14 +16,24 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from small_init.config import ArmConfig, check, differences, fingerprint, load_yaml, merged
+from small_init.config import (
+    PILOT_SEEDS,
+    ArmConfig,
+    Gate,
+    check,
+    differences,
+    fingerprint,
+    load_yaml,
+    merged,
+)
 from small_init.errors import UserError
 from small_init.records import PARAMS, write_text
 
 CONFIGS = Path("configs")
 LITERAL_EPS = 1e-5  # the ε of the paper's standard setting
-# Home stages, in the order in which an arm that several experiments want finds its home.
-STAGES = ("pretrain", "ablate-gamma", "calibrate")
+# Home stages, in the order in which an arm that several experiments want finds its home. The
+# calibration comes first: a later arm that happens to have its rate reads its record.
+STAGES = ("calibrate", "pretrain", "ablate-gamma")
 # Objects that exist; an experiment that names another is refused.
 OBJECTS = ("table-1", "figure-1", "figure-4", "figure-s1", "figure-s2")
 
@@ -98,12 +108,15 @@ class Planner:
         self.names: dict[str, str] = {}  # fingerprint of a configuration → its arm
         self.objects: dict[str, list[str]] = {name: [] for name in OBJECTS}
 
-    def add(self, path: Path) -> None:
+    def read(self, path: Path) -> Experiment:
         experiment = merged(Experiment(), load_yaml(path), where=str(path))
         if experiment.stage not in STAGES:
             raise UserError(f"{path}: stage '{experiment.stage}' is none of {', '.join(STAGES)}.")
         if unknown := set(experiment.objects) - set(OBJECTS):
             raise UserError(f"{path}: object '{min(unknown)}' is none of {', '.join(OBJECTS)}.")
+        return experiment
+
+    def add(self, experiment: Experiment, path: Path) -> None:
         for entry in experiment.profiles.get(self.profile.name, []):
             grid = merged(Grid(), entry, where=str(path))
             for name, arm in self.expand(grid, path):
@@ -144,9 +157,13 @@ class Planner:
             where=str(path),
         )  # fmt: skip
         if self.rates is not None and "optimizer.lr" not in values:
-            arm.optimizer.lr = self.rates.at(
-                arm.model.gate.value != "none", gamma, arm.model.d_model
-            )
+            place = (arm.model.gate is not Gate.none, gamma, arm.model.d_model)
+            if set(arm.seeds) - set(PILOT_SEEDS) and not self.rates.covers(*place):
+                raise UserError(
+                    f"{path}: the learning rate of {model}, γ {gamma:g}, {variant} is not "
+                    "bracketed by the calibration; calibrate it before confirmatory seeds."
+                )
+            arm.optimizer.lr = self.rates.at(*place)
         arm = merged(arm, explicit, where=str(path))
         labels = [_label(name, value) for name, value in values.items()]
         key = "-".join([self.profile.name, model, f"g{round(100 * gamma):03d}", variant, *labels])
@@ -156,7 +173,7 @@ class Planner:
     def keep(self, key: str, arm: ArmConfig, stage: str, path: Path) -> str:
         """Add an arm, or the seeds it lacks; returns the name it is known by.
 
-        A configuration that is already planned keeps its first name: its runs serve both.
+        A configuration that is already planned keeps its name and home: its runs serve both.
         """
         key = self.names.setdefault(fingerprint(arm.identity()), key)
         if key not in self.arms:
@@ -166,8 +183,6 @@ class Planner:
         if old.identity() != arm.identity():
             raise UserError(f"{path}: arm {key} is already planned with another configuration.")
         old.seeds = sorted({*old.seeds, *arm.seeds})
-        if STAGES.index(stage) < STAGES.index(self.stages[key]):
-            self.stages[key] = stage
         return key
 
     def params(self) -> dict[str, Any]:
@@ -182,43 +197,78 @@ class Planner:
 
 
 @dataclass(frozen=True)
+class Rate:
+    """One line of the calibration: the best peak learning rate of one γ at one width."""
+
+    gated: bool
+    d_model: int
+    gamma: float
+    lr: float
+    edge: bool  # the best rate tried was the lowest or the highest
+
+
+@dataclass(frozen=True)
 class RateTable:
     """Calibrated peak learning rates: `configs/calibration/<profile>.yaml`.
 
-    Written by `small-init calibrate` from the calibration's records. Between calibrated γ, and
-    between calibrated widths, log(rate) is linear; outside the table the nearest entry holds.
+    Written by `small-init calibrate` from the calibration's records. The width with most γ gives
+    the shape over γ; another width shifts it, by what its own γ say. log(rate) is linear between γ
+    and in log(width), beyond the calibrated widths too: rates fall with width, and the nearest one
+    would be too high. Outside the calibrated γ the nearest entry holds.
     """
 
-    entries: tuple[tuple[bool, float, int, float], ...]  # gated, γ, d_model, rate
+    rates: tuple[Rate, ...]
 
     @classmethod
     def load(cls, path: Path) -> RateTable:
-        return cls(tuple((r.gated, r.gamma, r.d_model, r.lr) for r in load_yaml(path).rates))
+        return cls(tuple(Rate(**OmegaConf.to_container(row)) for row in load_yaml(path).rates))  # type: ignore[arg-type]
+
+    def _by_width(self, gated: bool) -> dict[int, dict[float, float]]:
+        """Width → γ → log(rate), the width with most γ first."""
+        widths: dict[int, dict[float, float]] = {}
+        for rate in self.rates:
+            if rate.gated == gated:
+                widths.setdefault(rate.d_model, {})[rate.gamma] = math.log(rate.lr)
+        return dict(sorted(widths.items(), key=lambda item: (-len(item[1]), item[0])))
 
     def at(self, gated: bool, gamma: float, d_model: int) -> float:
-        mine = [entry for entry in self.entries if entry[0] == gated]
-        by_width = {}
-        for width in sorted({entry[2] for entry in mine}):
-            nodes = sorted((g, math.log(lr)) for _, g, w, lr in mine if w == width)
-            by_width[math.log(width)] = _interpolate(nodes, gamma)
-        log_rate = _interpolate(sorted(by_width.items()), math.log(d_model))
+        widths = self._by_width(gated)
+        shape = next(iter(widths.values()))
+        by_width = []
+        for width, found in widths.items():
+            shifts = [(g, found[g] - _interpolate(sorted(shape.items()), g)) for g in sorted(found)]
+            rate = _interpolate(sorted(shape.items()), gamma) + _interpolate(shifts, gamma)
+            by_width.append((math.log(width), rate))
+        log_rate = _interpolate(sorted(by_width), math.log(d_model), extrapolate=True)
         return float(f"{math.exp(log_rate):.2g}")
 
+    def covers(self, gated: bool, gamma: float, d_model: int) -> bool:
+        """Whether `at` interpolates between optima that their grids bracket."""
+        widths = self._by_width(gated)
+        gammas = next(iter(widths.values()))
+        edges = [rate for rate in self.rates if rate.gated == gated and rate.edge]
+        inside = min(gammas) <= gamma <= max(gammas) and min(widths) <= d_model <= max(widths)
+        return inside and not edges
 
-def _interpolate(nodes: list[tuple[float, float]], x: float) -> float:
-    if x <= nodes[0][0]:
+
+def _interpolate(nodes: list[tuple[float, float]], x: float, extrapolate: bool = False) -> float:
+    """Linear through sorted nodes; beyond them the nearest value, or the end pieces prolonged."""
+    if len(nodes) == 1:
         return nodes[0][1]
-    for (x0, y0), (x1, y1) in itertools.pairwise(nodes):
-        if x <= x1:
-            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-    return nodes[-1][1]
+    if not extrapolate:
+        x = min(max(x, nodes[0][0]), nodes[-1][0])
+    pieces = list(itertools.pairwise(nodes))
+    (x0, y0), (x1, y1) = next((piece for piece in pieces if x <= piece[1][0]), pieces[-1])
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 
 def make_params(profile: str) -> str:
     """The text of params.yaml for a profile."""
     planner = Planner(profile)
-    for path in sorted((CONFIGS / "experiments").glob("*.yaml")):
-        planner.add(path)
+    paths = sorted((CONFIGS / "experiments").glob("*.yaml"))
+    experiments = [(planner.read(path), path) for path in paths]
+    for experiment, path in sorted(experiments, key=lambda e: STAGES.index(e[0].stage)):
+        planner.add(experiment, path)
     head = "# Written by `small-init plan` from configs/. Arms: differences from config.py.\n"
     return head + dump(planner.params())
 

@@ -4,11 +4,12 @@ Relative to the project's root (the current directory):
 
     data/<profile>/packed/                      token bins and meta.json
     results/<profile>/runs/<arm>/seed-<n>/      the record of one run, small, in git
-        metrics.json    configuration, data, parameters, final losses
+        metrics.json    configuration, data, parameters, final losses; FLOPs are 6·N·tokens with the
+                        readout and without attention scores
         curve.csv       validation and training loss at logarithmically spaced steps
         spectra.csv     per weight and step: norms, stable rank, row cosines, of W and of W − W₀
         init.json       per weight: std and SHA-256 of its first value; residual flow at step 0
-        perf.json       time, device, versions: of one machine, nothing depends on it
+        perf.json       time, device, versions: of one machine, no object reads it
     results/<profile>/runs.csv                  one row per run
     results/<profile>/index/<object>.json       the records an object reads, with their hashes
     results/<profile>/{tables,figures}/         the objects
@@ -32,7 +33,7 @@ from typing import Any
 
 import pandas as pd
 
-from small_init.config import PILOT_SEEDS, ArmConfig, fingerprint, load_yaml, merged
+from small_init.config import PILOT_SEEDS, ArmConfig, check, fingerprint, load_yaml, merged
 from small_init.errors import UserError
 
 SCHEMA = 1
@@ -174,6 +175,12 @@ class RunSpec:
         state = [self.arm.identity(), self.seed, data_sha256, code_fingerprint()]
         return Path("scratch/runs") / self.arm_key / f"seed-{self.seed}-{fingerprint(state)}"
 
+    def finished(self) -> Path | None:
+        """The scratch folder of this very run, if its record is there and whole."""
+        meta = self.data_folder / "meta.json"
+        folder = self.scratch(sha256(meta)) if meta.is_file() else None
+        return folder if folder and (folder / "record").is_dir() else None
+
 
 # --- reading -------------------------------------------------------------------------------------
 
@@ -194,12 +201,17 @@ class Plan:
 def load_plan(path: Path = PARAMS) -> Plan:
     """Read params.yaml; every arm is checked against the configuration's schema."""
     node = load_yaml(path)
+    missing = [name for name in ("profile", "arms", "objects") if not node.get(name)]
+    if missing:
+        raise UserError(f"{path} has no {missing[0]}; write it again with `small-init plan`.")
     arms, stages = {}, {}
     for stage, group in node.arms.items():
-        for key, overrides in group.items():
-            arms[key] = merged(ArmConfig(), overrides, where=f"{path}: arm {key}")
+        for key, overrides in (group or {}).items():
+            where = f"{path}: arm {key}"
+            arms[key] = merged(ArmConfig(), overrides, where=where)
+            check(arms[key], where)
             stages[key] = stage
-    objects = {name: list(keys) for name, keys in node.objects.items()}
+    objects = {name: list(keys or []) for name, keys in node.objects.items()}
     return Plan(node.profile, stages, arms, objects)
 
 

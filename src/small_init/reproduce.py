@@ -7,6 +7,7 @@ then DVC runs its stages in order, and each arm's stage finds its runs finished 
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from small_init.errors import UserError
 from small_init.records import Plan, RunSpec, load_plan
-from small_init.runner import default_jobs, publish, train_runs
+from small_init.runner import jobs_of, publish, train_runs
 
 _LOCK = Path("scratch/reproduce.lock")
 
@@ -30,7 +31,7 @@ def train_arms(keys: list[str], jobs: int | None = None) -> None:
         )
     specs = _specs(plan, keys)
     title = keys[0] if len(keys) == 1 else f"{len(keys)} arms"
-    folders = train_runs(specs, jobs or default_jobs(), title)
+    folders = train_runs(specs, jobs_of(jobs), title)
     for spec in specs:
         publish(spec, folders[spec.arm_key, spec.seed])
 
@@ -58,14 +59,14 @@ def reproduce(targets: list[str], jobs: int | None, force: bool) -> None:
 def _reproduce(targets: list[str], jobs: int | None, force: bool) -> None:
     options = ["--force", "--single-item"] if force else []
     stale = _stale([*options, *targets])
-    if stale is None or "pack" in stale:
-        # A stale arm in a clone without the text: the tokens have to be made first.
+    # `--dry` does not cascade: a stale corpus is listed, the arms that follow from it are not.
+    if stale is None or {"corpus", "tokenizer", "pack"} & set(stale):
         _dvc(["repro", "pack"])
         stale = _stale([*options, *targets])
     plan = load_plan()
     keys = [name.split("@")[1] for name in stale or [] if name.split("@")[-1] in plan.arms]
     if keys:
-        train_runs(_specs(plan, keys), jobs or default_jobs(), f"{len(keys)} arms")
+        train_runs(_specs(plan, keys), jobs_of(jobs), f"{len(keys)} arms")
     _dvc(["repro", "--allow-missing", *options, *targets])
 
 
@@ -81,6 +82,16 @@ def _stale(arguments: list[str]) -> list[str] | None:
 
 
 def _dvc(arguments: list[str]) -> None:
-    code = subprocess.run([sys.executable, "-m", "dvc", *arguments], check=False).returncode
+    process = subprocess.Popen([sys.executable, "-m", "dvc", *arguments])
+    # Ctrl-C reaches DVC and its stage as well: they save and end, and dvc.lock stays whole.
+    previous = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.terminate()),
+    }
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
     if code:
         raise UserError(f"`dvc {' '.join(arguments)}` ended with exit code {code}; see above.")

@@ -1,8 +1,8 @@
 """Runs side by side: one process and one slot each, and their progress on the screen.
 
 The slots are lock files shared by everything that trains in this project, so that several arms,
-several seeds and several commands together never use more cores (or GPUs) than there are. A slot
-is freed by the operating system when its process ends, however it ends.
+several seeds and several commands together never use more cores than there are. A slot is freed
+by the operating system when its process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -31,21 +31,21 @@ from small_init.errors import UserError
 from small_init.records import RunSpec
 
 _SLOTS = Path("scratch/slots")
+_SAVED = 143  # exit code of a run that SIGTERM stopped with its state saved
 _GRACE_SECONDS = 60.0  # how long an interrupted run may take to save its state
 
 
-def default_jobs() -> int:
-    """Runs at a time: SMALL_INIT_JOBS, else one for each core this process may use."""
-    asked = os.environ.get("SMALL_INIT_JOBS", "")
-    if not asked:
-        return (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
+def jobs_of(asked: int | None) -> int:
+    """Runs at a time: what was asked for, else SMALL_INIT_JOBS, else one a core of this process."""
+    text = os.environ.get("SMALL_INIT_JOBS", "") if asked is None else str(asked)
+    if not text:
+        cores = getattr(os, "sched_getaffinity", None)
+        return len(cores(0)) if cores else os.cpu_count() or 1
+    if not text.isdigit() or int(text) < 1:
+        raise UserError(
+            f"The number of runs at a time (JOBS=, --jobs) is '{text}'; give 1 or more."
         )
-    if not asked.isdigit() or int(asked) < 1:
-        raise UserError(f"SMALL_INIT_JOBS (JOBS=) is '{asked}'; give a whole number of at least 1.")
-    return int(asked)
+    return int(text)
 
 
 @contextmanager
@@ -81,27 +81,41 @@ def _work(spec: RunSpec, jobs: int, report: Connection) -> None:
 
     warnings.filterwarnings("ignore")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    torch.set_num_threads(1)
+
+    def tell(*message: Any) -> None:
+        with suppress(OSError):  # the parent was killed: train on, a later command finds the run
+            report.send(message)
+
     try:
-        home = Path("scratch/runs") / spec.arm_key
-        home.mkdir(parents=True, exist_ok=True)
-        # A run whose parent was killed may still be training: the second waits, then finds it done.
-        with FileLock(home / f"seed-{spec.seed}.lock"), slot(jobs):
-            folder = train(spec, lambda step, loss: report.send(("progress", step, loss)))
-        report.send(("done", str(folder)))
+        with _lock_of(spec), slot(jobs):
+            folder = train(spec, lambda step, loss: tell("progress", step, loss))
+        tell("done", str(folder))
     except UserError as error:
-        report.send(("error", str(error)))
+        tell("error", str(error))
         sys.exit(1)
     except SIGTERMException:
-        sys.exit(143)
+        sys.exit(_SAVED)
     except Exception as error:
-        # Torch, safetensors and TensorBoard each wrap a full disk in an exception of their own.
-        if os.strerror(errno.ENOSPC) in str(error):
-            reason = "found the disk full; free some space and run the same command again."
-        else:
-            reason = f"failed:\n{traceback.format_exc()}"
-        report.send(("error", f"{spec.arm_key}, seed {spec.seed} {reason}"))
+        tell("error", f"{spec.arm_key}, seed {spec.seed} {_reason(error)}")
         sys.exit(1)
+
+
+def _lock_of(spec: RunSpec) -> FileLock:
+    """Held while a run trains and while it is published: no two commands touch one run at once."""
+    home = Path("scratch/runs") / spec.arm_key
+    home.mkdir(parents=True, exist_ok=True)
+    return FileLock(home / f"seed-{spec.seed}.lock")
+
+
+def _reason(error: Exception) -> str:
+    """What happened, for faults that torch and others wrap in exceptions of their own."""
+    text = str(error)
+    if os.strerror(errno.ENOSPC) in text:
+        return "found the disk full; free some space and run the same command again."
+    if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate" in text:
+        return "found no memory left; run fewer at a time with JOBS=, or a smaller model."
+    return f"failed:\n{traceback.format_exc()}"
 
 
 def train_runs(specs: Iterable[RunSpec], jobs: int, title: str) -> dict[tuple[str, int], Path]:
@@ -111,15 +125,20 @@ def train_runs(specs: Iterable[RunSpec], jobs: int, title: str) -> dict[tuple[st
     finished, then a UserError names the failures. SIGINT and SIGTERM save every run's state first.
     """
     # Set before the fork server starts, whose children inherit what torch reads once at import.
-    os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Not defaults: another instruction set or thread count adds up in another order.
+    os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "1"}
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["small_init.pretrain"])
-    waiting = list(specs)
+    folders: dict[tuple[str, int], Path] = {}
+    waiting = []
+    for spec in specs:
+        if folder := spec.finished():
+            folders[spec.arm_key, spec.seed] = folder
+        else:
+            waiting.append(spec)
     total = sum(spec.arm.steps for spec in waiting)
     running: dict[Connection, tuple[RunSpec, BaseProcess, TaskID]] = {}
-    folders: dict[tuple[str, int], Path] = {}
-    failures: list[str] = []
+    failures: dict[tuple[str, int], str] = {}
     interrupted = 0
 
     def interrupt(number: int, _: Any) -> None:
@@ -156,8 +175,9 @@ def train_runs(specs: Iterable[RunSpec], jobs: int, title: str) -> dict[tuple[st
                         process.join()
                         del running[receive]
                         bars.update(bar, visible=False)
-                        if process.exitcode not in (0, 1):
-                            failures.append(_killed(spec, process.exitcode))
+                        run = (spec.arm_key, spec.seed)
+                        if run not in folders and run not in failures:
+                            failures[run] = _killed(spec, process.exitcode)
                         continue
                     if kind == "progress":
                         bars.advance(overall, content[0] - bars.tasks[bar].completed)
@@ -165,42 +185,53 @@ def train_runs(specs: Iterable[RunSpec], jobs: int, title: str) -> dict[tuple[st
                     elif kind == "done":
                         folders[spec.arm_key, spec.seed] = Path(content[0])
                     else:
-                        failures.append(content[0])
+                        failures[spec.arm_key, spec.seed] = content[0]
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-        _stop([process for _, process, _ in running.values()])
+        unsaved = _stop([(spec, process) for spec, process, _ in running.values()])
     if interrupted:
+        state = f"the state of {', '.join(unsaved)} could not be saved; the" if unsaved else "every"
+        rest = "last checkpoints are kept" if unsaved else "run's state is saved"
         raise UserError(
-            f"Stopped by {signal.Signals(interrupted).name}; every run's state is saved. "
+            f"Stopped by {signal.Signals(interrupted).name}; {state} {rest}. "
             "Run the same command to go on."
         )
     if failures:
-        raise UserError("\n".join(failures))
+        raise UserError("\n".join(failures.values()))
     return folders
 
 
 def _killed(spec: RunSpec, code: int | None) -> str:
+    memory = " (perhaps for want of memory: then run fewer at a time with JOBS=)"
     return (
-        f"{spec.arm_key}, seed {spec.seed} was killed (exit code {code}); its last checkpoint and "
-        "all finished runs are kept. Run the same command to go on."
+        f"{spec.arm_key}, seed {spec.seed} was killed with exit code {code}"
+        f"{memory if code == -signal.SIGKILL else ''}; its last checkpoint and all finished runs "
+        "are kept. Run the same command to go on."
     )
 
 
-def _stop(processes: list[BaseProcess]) -> None:
-    """SIGTERM, time to save, and only then SIGKILL."""
-    for process in processes:
+def _stop(running: list[tuple[RunSpec, BaseProcess]]) -> list[str]:
+    """SIGTERM, time to save, and only then SIGKILL; returns the runs that did not save."""
+    for _, process in running:
         process.terminate()
     deadline = time.monotonic() + _GRACE_SECONDS
-    for process in processes:
+    for _, process in running:
         process.join(max(0.0, deadline - time.monotonic()))
         if process.is_alive():
             process.kill()
             process.join()
+    failed = (1, -signal.SIGKILL)  # a save that raised, or one that outlasted its time
+    return [f"{s.arm_key} seed {s.seed}" for s, p in running if p.exitcode in failed]
 
 
 def publish(spec: RunSpec, scratch: Path) -> None:
     """Copy a finished run's record into results/ and its weights into models/, each whole."""
+    with _lock_of(spec):
+        _publish(spec, scratch)
+
+
+def _publish(spec: RunSpec, scratch: Path) -> None:
     home = records.record_folder(spec.profile, spec.arm_key, spec.seed)
     records.recover_folder(home)
     weights = records.weights_file(spec.arm_key, spec.seed)
@@ -214,7 +245,8 @@ def publish(spec: RunSpec, scratch: Path) -> None:
         shutil.rmtree(draft, ignore_errors=True)
         draft_weights.unlink(missing_ok=True)
         raise UserError(
-            f"Cannot write the record {home}: {error.strerror}; the published one is unchanged."
+            f"Cannot write the record {home} ({error.strerror or error}); the published one is "
+            "unchanged."
         ) from None
     draft_weights.replace(weights)
     records.replace_folder(draft, home)

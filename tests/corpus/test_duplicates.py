@@ -16,25 +16,26 @@ def test_exact_ignores_white_space() -> None:
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
-def test_near_duplicates_are_found_and_others_are_not(language: str) -> None:
+def test_the_threshold_lies_at_four_fifths(language: str) -> None:
     rng = random.Random(1)
     joint = "" if language == "zh" else " "
     units = [chr(0x4E00 + n) if language == "zh" else f"w{n}" for n in range(3000)]
-    found = {"near": 0, "far": 0}
-    for number in range(100):
+    new = "新" if language == "zh" else "new"
+    # One unit changed breaks three shingles of 298, which leaves (298 − k)/(298 + k) for k.
+    changes = {"near": (4, 0.92), "far": (21, 0.65)}
+    found = dict.fromkeys(changes, 0)
+    for _ in range(100):
         seen = Duplicates(0.8)
         words = rng.choices(units, k=300)
-        # One unit changed breaks three shingles: 3 changes ≈ 0.94, 60 changes ≈ 0.3.
-        near, far = list(words), list(words)
-        for at in rng.sample(range(300), 3):
-            near[at] = "新" if language == "zh" else "new"
-        for at in rng.sample(range(300), 60):
-            far[at] = "新" if language == "zh" else "new"
-        assert similarity(joint.join(words), joint.join(near)) > 0.9
-        assert similarity(joint.join(words), joint.join(far)) < 0.6
-        assert not seen.is_near("first", joint.join(words))
-        found["near"] += seen.is_near(f"near {number}", joint.join(near))
-        found["far"] += seen.is_near(f"far {number}", joint.join(far))
+        first = joint.join(words)
+        assert not seen.is_near("first", first)
+        for name, (count, expected) in changes.items():
+            changed = list(words)
+            for at in rng.sample(range(4, 296, 4), count):
+                changed[at] = new
+            other = joint.join(changed)
+            assert similarity(first, other) == pytest.approx(expected, abs=0.01)
+            found[name] += seen.is_near(name, other)
     assert found == {"near": 100, "far": 0}
 
 

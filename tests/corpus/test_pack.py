@@ -118,6 +118,8 @@ def test_the_sources_page_has_a_row_per_source(stages: Path, config: CorpusConfi
     rows = [line for line in page.splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + len(config.embedded) + 2
     assert "no copyright" in page
+    assert "MIT (package; " in page
+    assert "contributors of the English Wikipedia" in page
     assert "Left out" in page
 
 

@@ -136,11 +136,19 @@ def test_code_leaves_tests_out(read) -> None:
     assert module.key == "networkx/a.py"
 
 
-def test_members_with_escaping_paths_write_nothing(read, tmp_path) -> None:
+def test_members_with_escaping_paths_write_nothing(put: Put, tmp_path, monkeypatch) -> None:
     body = b"x = 1  # " + b"long " * 60
-    read("networkx", "networkx", {"../../evil.py": body, "/tmp/evil-small-init.py": body})
-    written = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert not any("evil" in name for name in written)
+    members = ["../../evil.py", str(tmp_path / "elsewhere/evil.py")]
+    wheel = put("networkx", dict.fromkeys(members, body))
+    # Two folders up from the wheel, the downloads and the working directory is within tmp_path.
+    mirror, downloads, here = (tmp_path / name / "b/c" for name in ("mirror", "downloads", "here"))
+    for folder in (mirror, downloads, here, tmp_path / "elsewhere"):
+        folder.mkdir(parents=True)
+    wheel = wheel.rename(mirror / wheel.name)
+    monkeypatch.chdir(here)
+    found = list(read_source("networkx", downloads, str(mirror)))
+    assert {document.key for document in found} == set(members)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [wheel]
 
 
 def test_a_missing_member_is_one_sentence(read) -> None:

@@ -38,11 +38,13 @@ def arm(
     loss: Callable[[int], float],
     suffix: str = "",
     lowest_rank: Callable[[int], float] = lambda seed: 15.0,
+    more: dict[str, dict[str, Any]] | None = None,
     **optimizer: Any,
 ) -> Arm:
+    """An arm of a variant; `more` holds further fields of `model` and `init`."""
     gated = variant == "adjusted"
     eps = 1e-12 if gated else 1e-5 * 16 ** (2 * gamma)
-    overrides = {
+    overrides: dict[str, Any] = {
         "variant": variant,
         "model": {
             "d_model": width,
@@ -53,6 +55,8 @@ def arm(
         "init": {"gamma": gamma},
         "optimizer": optimizer,
     }
+    for part, fields in (more or {}).items():
+        overrides[part] |= fields
     key = f"cpu-d{width}-g{round(100 * gamma):03d}-{variant}{suffix}"
     return Arm(key, seeds, overrides, loss, lowest_rank)
 
@@ -119,16 +123,19 @@ def write_record(arm: Arm, seed: int) -> None:
                 spectra.append(row)
     records.write_text(folder / "spectra.csv", records.csv_text(spectra))
     first = model.d_model ** (1 - gamma)
+    shapes = {"embedding.weight": [model.vocab_size, model.d_model]}
+    shapes |= {f"blocks.{n}.mlp.up.weight": [model.d_ff, model.d_model] for n in (0, 1)}
     init = {
         "weights": {
-            "embedding.weight": {
-                "group": "embedding",
-                "shape": [model.vocab_size, model.d_model],
+            name: {
+                "group": "mlp" if "mlp" in name else "embedding",
+                "shape": shape,
                 "fan_in": model.d_model,
                 "std_asked": model.d_model**-gamma,
                 "std": model.d_model**-gamma,
-                "sha256": hashlib.sha256(arm.key.encode()).hexdigest(),
+                "sha256": hashlib.sha256(f"{arm.key} {name}".encode()).hexdigest(),
             }
+            for name, shape in shapes.items()
         },
         "residual_flow": {
             "context": model.context,

@@ -1,5 +1,6 @@
 """Each script on synthetic records: files, hand-computed numbers, pilot mark, same bytes twice."""
 
+import dataclasses
 import hashlib
 import subprocess
 import sys
@@ -8,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from conftest import PAPER, Arm, arm, non_embedding, write_project
 
+from small_init import probes
 from small_init.config import ArmConfig, merged
+from small_init.errors import UserError
 
 CONFIRMATORY = (10, 11, 12)
 # Planted losses: L(0.5) falls by 0.2 per e-fold of size, γ = 1 gains 0.05, 0.06 and 0.07 by seed.
@@ -218,6 +222,109 @@ def test_figure_4_flags_an_edge(project, script) -> None:
     assert "at the edge of the grid" in (RESULTS / "figures/figure-4.md").read_text()
 
 
+def bowls(
+    vertices: dict[int, float], gammas: tuple[float, ...] = (0.75, 1.0, 1.25), width: int = 32
+) -> list[Arm]:
+    """A parabola in γ per seed, steeper for higher seeds, with these vertices."""
+
+    def loss(gamma: float, seed: int) -> float:
+        return 3.5 + 0.1 * (seed - 9) * (gamma - vertices[seed]) ** 2
+
+    return [arm(width, g, "adjusted", tuple(vertices), lambda s, g=g: loss(g, s)) for g in gammas]
+
+
+def draw_minimum(arms: list[Arm], script) -> tuple[pd.Series, str]:
+    """The only minimum of figure 4 over these arms, and the caption."""
+    write_project({"figure-4": arms})
+    script("figure_4").make()
+    data = pd.read_csv(RESULTS / "figures/figure-4.csv")
+    (at,) = data.index[data["kind"] == "minimum"]
+    return data.loc[at], (RESULTS / "figures/figure-4.md").read_text()
+
+
+def test_figure_4_prints_the_interval_of_its_estimate(project, script) -> None:
+    arms = bowls({10: 0.9, 11: 0.95, 12: 1.1})
+    # A seed without its counterparts would move the mean of its γ and with it the vertex.
+    stray = {"seeds": (*CONFIRMATORY, 13), "loss": lambda s: 2.0 if s == 13 else arms[2].loss(s)}
+    found, caption = draw_minimum([*arms[:2], dataclasses.replace(arms[2], **stray)], script)
+    vertices = np.array([0.9, 0.95, 1.1])
+    half = 4.30265 * vertices.std(ddof=1) / np.sqrt(3)
+    assert found["gamma"] == pytest.approx(vertices.mean())  # that of the means is 1.017
+    assert [found["low"], found["high"]] == pytest.approx(
+        [vertices.mean() - half, vertices.mean() + half], rel=1e-5
+    )
+    assert found["seeds"] == 3
+    assert "d = 32: γ = 0.98 [0.72, 1.24], n = 3." in caption
+
+
+def test_figure_4_says_why_there_is_no_interval(project, script) -> None:
+    found, caption = draw_minimum(bowls({10: 0.9}), script)
+    assert found["gamma"] == pytest.approx(0.9)
+    assert "γ = 0.90 (n = 1: no interval)" in caption
+
+    found, caption = draw_minimum(bowls({10: 0.7, 11: 1.0}), script)  # 0.7 is beyond the grid
+    assert found["gamma"] == pytest.approx((0.7 + 2 * 1.0) / 3)  # of the means, weighted by curves
+    assert np.isnan(found["low"])
+    assert "γ = 0.90 (for some seed the lowest γ is an edge: no interval)" in caption
+
+    apart = bowls({10: 0.9, 11: 0.9})
+    apart = [dataclasses.replace(a, seeds=(s,)) for a, s in zip(apart, (10, 11, 11), strict=True)]
+    found, caption = draw_minimum(apart, script)
+    assert np.isnan(found["low"])
+    assert "(no seed has every γ: no interval)" in caption
+
+
+def test_figure_4_gives_a_curve_of_two_gammas_no_minimum(project, script) -> None:
+    pair = bowls({10: 0.9}, gammas=(0.5, 1.0), width=64)
+    found, caption = draw_minimum([*bowls({10: 0.9}), *pair], script)
+    assert found["d_model"] == 32
+    assert "Curves of fewer than 3 γ have no minimum (1 here)." in caption
+
+    write_project({"figure-4": pair})
+    module = script("figure_4")
+    module.make()
+    assert "minimum" not in set(pd.read_csv(RESULTS / "figures/figure-4.csv")["kind"])
+    caption = (RESULTS / "figures/figure-4.md").read_text()
+    assert "No curve has the 3 γ that a minimum needs." in caption
+    assert "edge" not in caption
+
+
+@pytest.mark.parametrize("gammas", [(0.5, 1.0), (0.75, 1.0, 1.25), (1.0, 1.25, 1.5)])
+def test_figure_4_lists_the_vertex_where_one_is_drawn(gammas, project, script) -> None:
+    write_project({"figure-4": bowls({10: 0.9}, gammas)})
+    module = script("figure_4")
+    curve = script("runs").table(script("runs").load("figure-4"))
+    minima = [module.minimum(curve)] if len(gammas) > 2 else []
+    _, ax = module.plt.subplots()
+    module.draw_losses(ax, [curve], minima, [32])
+    listed = [text.get_text() for text in ax.get_legend().get_texts()]
+    inside = gammas == (0.75, 1.0, 1.25)
+    assert listed == ["adjusted, d = 32"] + ["vertex of the parabola"] * inside
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"init": {"scheme": "gpt2"}}, "scheme gpt2"),
+        ({"init": {"readout": 0.5}}, "γ per weight group"),
+        ({"init": {"depth_scaled": True}}, "depth-scaled"),
+        ({"model": {"gate": "headwise"}}, "headwise gate"),
+        ({"model": {"norm": "layernorm"}}, "layer normalisation"),
+    ],
+)
+def test_figure_4_refuses_what_theory_does_not_cover(fields, said, project, script) -> None:
+    one = arm(32, 1.0, "adjusted", (10,), lambda s: 3.0, more=fields)
+    write_project({"figure-4": [one]})
+    with pytest.raises(UserError, match=rf"{said}.* \(arm {one.key}\)"):
+        script("figure_4").make()
+
+
+def test_figure_4_draws_qk_norm(project, script) -> None:
+    one = arm(32, 1.0, "adjusted", (10,), lambda s: 3.0, more={"model": {"qk_norm": True}})
+    write_project({"figure-4": [one]})
+    script("figure_4").make()
+
+
 def test_figure_s1_numbers(project, script) -> None:
     data = draw_confirmatory("figure-s1", script)
     optima = data[data["kind"] == "optimum"].set_index("gamma")
@@ -234,8 +341,45 @@ def test_figure_s2_numbers_and_labels(project, script) -> None:
     assert worst.loc[11, "stable_rank_lowest"] == pytest.approx(8.1)
     assert worst.loc[11, "step_of_lowest"] == 100
     assert worst.loc[11, "stable_rank_first"] == pytest.approx(31.0)
+    assert worst.loc[11, "share_lowest"] == pytest.approx(8.1 * (176**0.5 + 8) ** 2 / (176 * 64))
     labels = data.groupby("arm")["label"].first().str.cat(sep="; ")
     assert labels == "adjusted; adjusted, warm-up 400; standard, no clip"
+
+
+def test_figure_s2_correlates_within_each_width(project, script) -> None:
+    seeds = (10, 11, 12, 13)
+    falls = arm(32, 1.0, "adjusted", seeds, lambda s: 4.0 - s / 100, lowest_rank=lambda s: s / 4)
+    rises = arm(64, 1.0, "adjusted", seeds, lambda s: 3.0 + s / 100, lowest_rank=lambda s: s / 2)
+    few = arm(96, 1.0, "adjusted", seeds[:3], lambda s: 2.0)
+    write_project({"figure-s2": [falls, rises, few]})
+    script("figure_s2").make()
+    caption = (RESULTS / "figures/figure-s2.md").read_text()
+    assert "all its arms: −1.00 at d = 32 (n = 4); +1.00 at d = 64 (n = 4)." in caption
+    write_project({"figure-s2": [few]})
+    script("figure_s2").make()
+    caption = (RESULTS / "figures/figure-s2.md").read_text()
+    assert "No width has the 4 runs that a rank correlation needs." in caption
+
+
+def test_figure_s2_tells_arms_and_widths_apart(project, script) -> None:
+    arms = [
+        arm(w, 1.0, "adjusted", (10,), lambda s: 3.0, suffix=f"-{i}", warmup_steps=100 + i)
+        for w in (32, 64)
+        for i in range(8)
+    ]
+    data = pd.DataFrame({"arm": [a.key for a in arms], "d_model": [32] * 8 + [64] * 8})
+    looks = script("figure_s2").arm_looks(data, [a.key for a in arms])
+    assert len({tuple(look.values()) for look in looks.values()}) == 16
+    colors = [looks[a.key]["color"] for a in arms]
+    assert len(set(colors[:8])) == len(set(colors[8:])) == 1 < len(set(colors))
+
+
+def test_a_random_matrix_has_the_stable_rank_of_the_formula(script) -> None:
+    for shape in ((176, 64), (256, 512)):
+        w = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        rank = probes.stable_rank(probes.singular_values(w))
+        # The largest singular value of a small matrix lies a little below √m + √n.
+        assert rank == pytest.approx(script("figure_s2").random_stable_rank(shape), rel=0.05)
 
 
 def test_figure_s2_names_any_setting(script) -> None:

@@ -19,6 +19,20 @@ COLUMNS = (
     "share",
     "sha256 of the file",
 )
+# Of texts under a licence that asks for it: whose they are, where they stand, what was changed.
+ATTRIBUTION = (
+    "Texts under CC-BY-SA are by the contributors of the English Wikipedia "
+    "(<https://en.wikipedia.org>: wiki-leads, wiki-articles, days) and of the Wikibooks Cookbook "
+    "(<https://en.wikibooks.org/wiki/Cookbook>: recipes), under the version of the licence that "
+    "their row names (<https://creativecommons.org/licenses/by-sa/3.0/>, "
+    "<https://creativecommons.org/licenses/by-sa/4.0/>). Mark-up was removed, long texts were cut, "
+    "duplicates left out. A document's id in the corpus names its page."
+)
+PACKAGE_LICENCES = (
+    '"Package" marks the licence of a package whose texts come from elsewhere: their authors are '
+    "not named, and whether the texts may be passed on is open. This repository holds none of "
+    "them; they are read from the packages named."
+)
 
 
 def write_page(
@@ -57,5 +71,12 @@ is used twice.
 
 Dictionary entries are held to {config.dictionary_share:.0%} of the Chinese tokens: they are short
 and nearly free of context. Left out: {left_out}.
+
+{ATTRIBUTION}
+
+{PACKAGE_LICENCES}
+
+Known faults of the generated problems, and what tasks must not take from them, stand in
+[`README.md`](README.md).
 """
         )

