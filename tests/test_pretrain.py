@@ -17,7 +17,7 @@ import torch
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from safetensors.torch import load_file
 
-from small_init import records, resume
+from small_init import recorder, records, resume
 from small_init.config import ArmConfig, InitConfig, OptimizerConfig, merged
 from small_init.errors import UserError
 from small_init.model import Transformer
@@ -143,6 +143,22 @@ def test_kill_9_while_a_checkpoint_is_written_leaves_no_trace(uninterrupted, tin
 
         resume.L.Trainer.save_checkpoint = dying
         train(spec(tiny_arm), checkpoint_seconds=0)
+
+    assert _in_child(die) == -signal.SIGKILL
+    assert contents(train(spec(tiny_arm))) == uninterrupted
+
+
+@pytest.mark.parametrize("saved_last", [True, False])
+def test_kill_9_in_the_final_validation_leaves_no_trace(uninterrupted, tiny_arm, saved_last):
+    """All steps are done, the record is not written; the last checkpoint may be the last step's."""
+
+    def die():
+        def progress(now: int, loss: float) -> None:
+            if now == 40 and not saved_last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        recorder.Recorder.validate_finally = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        train(spec(tiny_arm), progress, checkpoint_seconds=0)
 
     assert _in_child(die) == -signal.SIGKILL
     assert contents(train(spec(tiny_arm))) == uninterrupted

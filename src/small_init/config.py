@@ -183,14 +183,20 @@ def load_yaml(path: Path) -> Any:
 def check(arm: ArmConfig, where: str) -> None:
     """Values that no run could use; types and names were checked when they were read."""
     model, optimizer, train = arm.model, arm.optimizer, arm.train
+    for part, positive in (
+        (model, ("d_model", "n_layers", "n_heads", "d_ff", "vocab_size", "context", "norm_eps",
+                 "rope_theta")),
+        (optimizer, ("lr", "eps")),
+        (train, ("tokens", "batch_tokens", "curve_tokens", "final_tokens")),
+    ):  # fmt: skip
+        for name in positive:
+            value = getattr(part, name)
+            if not 0 < value < math.inf:
+                raise UserError(f"{where}: {name} is {value:g}; it must be above 0 and finite.")
+    gammas = [arm.init.gamma, *group_gammas(arm.init)]
     demands = [
         (model.d_model % model.n_heads == 0, "model.d_model must be a multiple of model.n_heads"),
         (model.d_model // model.n_heads % 2 == 0, "model.d_model / model.n_heads must be even"),
-        (model.norm_eps > 0, "model.norm_eps must be above 0"),
-        (
-            min(model.n_layers, model.vocab_size, model.context, model.d_ff) > 0,
-            "model sizes must be above 0",
-        ),
         (
             train.batch_tokens % model.context == 0,
             "train.batch_tokens must be a multiple of model.context",
@@ -199,6 +205,7 @@ def check(arm: ArmConfig, where: str) -> None:
             train.tokens % train.batch_tokens == 0,
             "train.tokens must be a multiple of train.batch_tokens",
         ),
+        (train.curve_points >= 3, "train.curve_points must be at least 3"),
         (train.curve_tokens >= model.context, "train.curve_tokens must hold at least one window"),
         (
             train.final_tokens >= train.curve_tokens,
@@ -208,10 +215,18 @@ def check(arm: ArmConfig, where: str) -> None:
             0 <= optimizer.warmup_steps <= arm.steps,
             "optimizer.warmup_steps must lie within the run",
         ),
-        (optimizer.lr > 0 and math.isfinite(optimizer.lr), "optimizer.lr must be above 0"),
+        (0 <= optimizer.min_lr_ratio <= 1, "optimizer.min_lr_ratio must lie in [0, 1]"),
+        (
+            0 <= optimizer.beta1 < 1 and 0 <= optimizer.beta2 < 1,
+            "optimizer.beta1 and beta2 must lie in [0, 1)",
+        ),
+        (0 <= optimizer.weight_decay < math.inf, "optimizer.weight_decay must not be negative"),
         (optimizer.clip is None or optimizer.clip > 0, "optimizer.clip must be above 0, or null"),
-        (len(arm.seeds) == len(set(arm.seeds)) > 0, "seeds must be named, each once"),
-        (min([arm.init.gamma, *group_gammas(arm.init)]) >= 0, "γ must not be negative"),
+        (
+            len(arm.seeds) == len(set(arm.seeds)) > 0 and min(arm.seeds) >= 0,
+            "seeds must be named, each once, none negative",
+        ),
+        (all(0 <= gamma < math.inf for gamma in gammas), "γ must not be negative, and finite"),
     ]
     for holds, sentence in demands:
         if not holds:

@@ -16,11 +16,10 @@ from small_init.config import Gate, ModelConfig, Norm
 from small_init.loss import mean_loss, token_losses
 
 
-class RMSNorm(nn.Module):
-    """x / sqrt(mean(x²) + ε) · gain, computed in float32 whatever the input's type (1910.07467).
+class _Norm(nn.Module):
+    """A normalisation with a gain and an explicit ε, computed in float32 whatever comes in.
 
-    ε decides whether the norm still sees how small x is: the output's rms is
-    1/sqrt(1 + ε/rms(x)²). Autocast does not upcast `F.rms_norm`, hence the explicit casts.
+    Autocast does not upcast these functions, and ε = 1e-12 is 0 beside a bfloat16 variance.
     """
 
     def __init__(self, size: int, eps: float) -> None:
@@ -28,22 +27,24 @@ class RMSNorm(nn.Module):
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(size))
 
-    def forward(self, x: Tensor) -> Tensor:
-        x32 = x.float()
-        return F.rms_norm(x32, (x.shape[-1],), self.weight.float(), self.eps).to(x.dtype)
 
+class RMSNorm(_Norm):
+    """x / sqrt(mean(x²) + ε) · gain (1910.07467).
 
-class LayerNorm(nn.Module):
-    """(x − mean(x)) / sqrt(var(x) + ε) · gain, without bias, in float32."""
-
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(size))
+    ε decides whether the norm still sees how small x is: the output's rms is
+    1/sqrt(1 + ε/rms(x)²).
+    """
 
     def forward(self, x: Tensor) -> Tensor:
-        x32 = x.float()
-        return F.layer_norm(x32, (x.shape[-1],), self.weight.float(), None, self.eps).to(x.dtype)
+        return F.rms_norm(x.float(), x.shape[-1:], self.weight.float(), self.eps).to(x.dtype)
+
+
+class LayerNorm(_Norm):
+    """(x − mean(x)) / sqrt(var(x) + ε) · gain, without bias (1607.06450)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        gain = self.weight.float()
+        return F.layer_norm(x.float(), x.shape[-1:], gain, None, self.eps).to(x.dtype)
 
 
 def make_norm(config: ModelConfig, size: int) -> nn.Module:

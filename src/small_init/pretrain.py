@@ -13,7 +13,7 @@ import lightning as L
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import SIGTERMException
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from torchmetrics import MeanMetric, SumMetric
@@ -30,9 +30,6 @@ from small_init.records import RunSpec
 from small_init.resume import ResumeCheckpoint
 from small_init.schedule import learning_rate_factor
 
-_LOG_EVERY = (
-    10  # steps between two points in TensorBoard and two looks for a loss that is not finite
-)
 _FLOW_WINDOWS = 16  # validation windows the residual flow is measured on
 records.code_fingerprint()  # now, while the files are the ones that were imported
 
@@ -144,11 +141,14 @@ def train(
     recorder = Recorder(spec, tokens, progress)
     resume = ResumeCheckpoint(scratch, checkpoint_seconds)
     data = PackedData(tokens, spec.seed, arm.model.context, arm.train.batch_tokens)
+    start = resume.path if resume.path.is_file() else None
+    if start is None:  # else the curve of an abandoned attempt would be drawn under this one
+        shutil.rmtree(spec.event_folder, ignore_errors=True)
     logger = TensorBoardLogger(
         spec.event_folder.parent, name="", version=spec.event_folder.name, default_hp_metric=False
     )
     trainer = L.Trainer(
-        accelerator="auto" if torch.cuda.is_available() else "cpu", devices=1,
+        accelerator="cpu", devices=1,
         precision=arm.train.precision.value, max_steps=arm.steps, max_epochs=-1,
         callbacks=[recorder, resume], logger=logger, use_distributed_sampler=False,
         limit_val_batches=0, num_sanity_val_steps=0, enable_checkpointing=False,
@@ -161,10 +161,11 @@ def train(
         "weights": weight_record(module.model, arm.init, arm.model),
         "residual_flow": first_flow(module.model, tokens, arm),
     }
-    start = resume.path if resume.path.is_file() else None
     trainer.fit(module, data, ckpt_path=start, weights_only=True)
-    if recorder.final is None:
+    if trainer.global_step < arm.steps:
         raise SIGTERMException
+    if recorder.final is None:  # killed after its last step: nothing was left to train
+        recorder.validate_finally(module)
     seconds = recorder.seconds + time.monotonic() - recorder.started
     metrics: dict[str, Any] = {
         "schema": records.SCHEMA, "profile": spec.profile, "arm": spec.arm_key, "seed": spec.seed,
@@ -177,14 +178,11 @@ def train(
         },
         "clipped_share": float(module.metric("clipped").compute()),
     }  # fmt: skip
-    save_file(
-        {name: full(p).contiguous() for name, p in module.model.named_parameters()},
-        scratch / "weights.safetensors",
-    )
+    weights = {name: full(p).contiguous() for name, p in module.model.named_parameters()}
+    records.write_bytes(scratch / "weights.safetensors", save(weights))
     write_record(scratch, metrics, recorder, init_record, performance(seconds, spec))
-    logger.log_hyperparams(
-        flat(metrics["config"]) | {"seed": spec.seed}, {"val/final": recorder.final["loss"]}
-    )
+    result = {"val/final": metrics["final"]["loss"]}
+    logger.log_hyperparams(flat(metrics["config"]) | {"seed": spec.seed}, result)
     logger.finalize("success")
     resume.path.unlink(missing_ok=True)
     return scratch

@@ -6,6 +6,7 @@ import math
 import platform
 import resource
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,9 +23,7 @@ from small_init.probes import weight_spectra
 from small_init.records import RunSpec
 from small_init.schedule import curve_steps, learning_rate_factor
 
-_LOG_EVERY = (
-    10  # steps between two points in TensorBoard and two looks for a loss that is not finite
-)
+_LOG_EVERY = 10  # steps between TensorBoard points and looks for a loss that is not finite
 
 
 class Recorder(L.Callback):
@@ -65,11 +64,12 @@ class Recorder(L.Callback):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         # Here and not after `fit`, which moves the model off its device.
+        if trainer.global_step == self.spec.arm.steps:
+            self.validate_finally(pl_module)
+
+    def validate_finally(self, module: Any) -> None:
         arm = self.spec.arm
-        if trainer.global_step == arm.steps:
-            self.final = validate(
-                pl_module.model, self.tokens, arm.model.context, arm.train.final_tokens
-            )
+        self.final = validate(module.model, self.tokens, arm.model.context, arm.train.final_tokens)
 
     def log_point(self, trainer: L.Trainer, step: int, loss: float, module: Any) -> None:
         if not (math.isfinite(loss) and math.isfinite(module.last_norm)):
@@ -84,11 +84,11 @@ class Recorder(L.Callback):
         self.progress(step, loss)
         speed = (step - since) * self.spec.arm.train.batch_tokens / max(now - then, 1e-9)
         optimizer = self.spec.arm.optimizer
+        factor = learning_rate_factor(step - 1, self.spec.arm.steps, optimizer)
         scalars = {
             "train/loss": loss,
             "train/tokens_per_second": speed,
-            "train/lr": optimizer.lr
-            * learning_rate_factor(step - 1, self.spec.arm.steps, optimizer),
+            "train/lr": optimizer.lr * factor,
             "train/grad_norm": module.last_norm,
             "train/clipped_share": float(module.metric("clipped").compute()),
         }
@@ -150,11 +150,11 @@ def rounded(value: Any) -> Any:
 
 
 def performance(seconds: float, spec: RunSpec) -> dict[str, Any]:
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB, but bytes on macOS
     return {
         "seconds": round(seconds, 1), "tokens_per_second": round(spec.arm.train.tokens / seconds),
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "device": device or platform.machine(), "threads": torch.get_num_threads(),
+        "peak_memory_bytes": peak * (1 if sys.platform == "darwin" else 1024),
+        "device": platform.processor() or platform.machine(), "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "code": records.code_fingerprint(), "python": platform.python_version(),
         "torch": torch.__version__, "lightning": L.__version__,
@@ -165,7 +165,6 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested configuration as `model.d_model: 64`, for the HParams page."""
     out: dict[str, Any] = {}
     for key, value in config.items():
-        out |= (
-            flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-        )
+        name = f"{prefix}{key}"
+        out |= flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
     return out

@@ -28,6 +28,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -171,8 +172,9 @@ class RunSpec:
         return event_folder(self.profile, self.arm_key, self.seed)
 
     def scratch(self, data_sha256: str) -> Path:
-        """Where this very run (configuration, data, code) keeps its state."""
-        state = [self.arm.identity(), self.seed, data_sha256, code_fingerprint()]
+        """Where this very run (configuration, data, code, torch) keeps its state."""
+        identity = self.arm.identity()
+        state = [identity, self.seed, data_sha256, code_fingerprint(), version("torch")]
         return Path("scratch/runs") / self.arm_key / f"seed-{self.seed}-{fingerprint(state)}"
 
     def finished(self) -> Path | None:

@@ -19,5 +19,5 @@ def learning_rate_factor(step: int, steps: int, config: OptimizerConfig) -> floa
 def curve_steps(steps: int, points: int) -> list[int]:
     """At most `points` steps: 0, then evenly spaced in logarithm from 1 % of the run on."""
     first = max(1, steps // 100)
-    ratio = (steps / first) ** (1 / max(1, points - 2))
+    ratio = (steps / first) ** (1 / (points - 2))
     return sorted({0, steps} | {round(first * ratio**i) for i in range(points - 1)})
