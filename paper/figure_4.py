@@ -229,6 +229,8 @@ def draw_attention(ax: Axes, flows: pd.DataFrame, widths: list[int]) -> None:
     context = int(flows["context"].iloc[0])
     for width in widths:
         cell = flows[flows["d_model"] == width]
+        if cell.empty:
+            continue
         style = width_look(widths, width)
         mean = cell.groupby("gamma").mean(numeric_only=True)
         color, marker = style["color"], style["marker"]
