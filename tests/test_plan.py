@@ -65,7 +65,8 @@ def test_matched_epsilon_saturates_as_the_paper_scale_does():
 def test_variants_are_what_they_are_called(configs):
     write(configs, GRID)
     planner = plan.Planner("smoke")
-    planner.add(configs / "experiments/x.yaml")
+    path = configs / "experiments/x.yaml"
+    planner.add(planner.read(path), path)
     adjusted, standard = (planner.arms[f"smoke-d16-g100-{v}"] for v in ("adjusted", "standard"))
     assert (adjusted.model.gate, adjusted.model.norm_eps) == (Gate.elementwise, 1e-12)
     assert (standard.model.gate, standard.model.norm_eps) == (Gate.none, 2.56e-3)
@@ -81,9 +82,11 @@ def test_one_configuration_is_one_arm(configs):
         "c",
     )
     params = yaml.safe_load(plan.make_params("smoke"))
-    assert [len(params["arms"][stage]) for stage in plan.STAGES] == [8, 0, 0]
+    # The calibration keeps its record; the ladder's arm of the same rate reads it.
+    assert [len(params["arms"][stage]) for stage in plan.STAGES] == [1, 7, 0]
+    assert "smoke-d16-g100-adjusted-lr-6e-3" in params["objects"]["figure-1"]
     assert params["objects"]["figure-4"] == params["objects"]["figure-1"]
-    assert params["objects"]["figure-s1"] == ["smoke-d16-g100-adjusted"]
+    assert params["objects"]["figure-s1"] == ["smoke-d16-g100-adjusted-lr-6e-3"]
 
 
 def test_seeds_of_several_experiments_add_up(configs):
