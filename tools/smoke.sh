@@ -23,11 +23,13 @@ small-init reproduce
 for object in figures/figure-{1,4,s1,s2}.{png,pdf,csv} tables/table-1.{csv,md,tex}; do
     [ -s "results/smoke/$object" ] || { echo "smoke: results/smoke/$object was not made"; exit 1; }
 done
-# The pipeline's promises: nothing is stale now, and one changed arm makes stale that arm alone.
-stale() { dvc repro --dry > dry.log; sed -n "s/^Running stage '\(.*\)':$/\1/p" dry.log; }
-[ -z "$(stale)" ] || { echo "smoke: a second dvc repro would run: $(stale)"; exit 1; }
+# The pipeline's promises: nothing is stale now; a changed arm is trained alone, and only the
+# objects that read it are drawn again.
+dvc repro --dry > dry.log
+if grep '^Running' dry.log; then echo "smoke: a second dvc repro would run these stages"; exit 1; fi
 sed -i.bak '/smoke-d16-g100-literal-warmup-5:/,/warmup_steps:/ s/warmup_steps: 5/warmup_steps: 6/' params.yaml
-[ "$(stale)" = calibrate@smoke-d16-g100-literal-warmup-5 ] ||
-    { echo "smoke: one changed arm made stale: $(stale)"; exit 1; }
-mv params.yaml.bak params.yaml
+small-init reproduce > again.log
+ran=$(sed -n "s/^Running stage '\(.*\)':$/\1/p" again.log | tr '\n' ' ')
+[ "$ran" = "calibrate@smoke-d16-g100-literal-warmup-5 runs figure-s2 " ] ||
+    { echo "smoke: one changed arm made run: $ran"; exit 1; }
 echo "smoke: all objects drawn from real training in $((SECONDS - start)) s; see ${copy#"$root"/}/results/smoke"
