@@ -101,7 +101,8 @@ def caption(rows: list[dict[str, Any]]) -> str:
 Validation loss in nats per token, mean ± standard deviation over the seeds (their number). Δ is the
 loss at γ = {USUAL:g} minus that at γ = {SMALL:g}, paired by seed: positive where γ = {SMALL:g} is
 better. The noise floor is the standard deviation of the difference between two runs of one arm that
-differ only in their seed. {found} FLOPs are those of the whole run.
+differ only in their seed. {found} FLOPs are 6·N·tokens of the whole run, N with the readout
+and without the looked-up embedding; attention scores are not counted.
 """.replace("\n", " ")
 
 
