@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 from runs import demand_one_arm_each, load, table, unique_in_order
 from style import PAGE, limits, look, panel_titles, plt, run_script, save_figure
-from theory import attention_flow, mlp_flow
+from theory import attention_flow, mlp_flow, uncovered
 
 from small_init import statistics
-from small_init.config import ArmConfig, Gate, Norm, Scheme, group_gammas
+from small_init.config import Gate
 from small_init.errors import UserError
 from small_init.records import Run
 
@@ -65,19 +65,6 @@ def make() -> Path:
 # --- numbers -------------------------------------------------------------------------------------
 
 
-def unknown_to_theory(config: ArmConfig) -> str | None:
-    """What an arm has that the derivation in theory.py does not cover, or None."""
-    model, init = config.model, config.init
-    faults = {
-        f"the scheme {init.scheme.name}": init.scheme is not Scheme.gamma,
-        "a γ per weight group": bool(group_gammas(init)),
-        "depth-scaled output projections": init.depth_scaled,
-        "a headwise gate": model.gate is Gate.headwise,
-        "layer normalisation": model.norm is not Norm.rmsnorm,
-    }
-    return next((fault for fault, present in faults.items() if present), None)
-
-
 def flow_table(runs: list[Run]) -> pd.DataFrame:
     """One row per run: measured and predicted residual flow of the first block at step 0.
 
@@ -87,7 +74,7 @@ def flow_table(runs: list[Run]) -> pd.DataFrame:
     rows = []
     for run in runs:
         config, measured = run.config, run.init["residual_flow"]
-        if fault := unknown_to_theory(config):
+        if fault := uncovered(config):
             raise UserError(
                 f"{NAME} draws theory beside every arm, and paper/theory.py does not cover "
                 f"{fault} (arm {run.arm}); leave that arm out in configs/experiments/."

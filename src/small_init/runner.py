@@ -50,7 +50,7 @@ def jobs_of(asked: int | None) -> int:
 
 @contextmanager
 def slot(jobs: int) -> Any:
-    """Hold one of `jobs` slots; waits until one is free. Yields its number."""
+    """Hold one of `jobs` slots; waits until one is free."""
     _SLOTS.mkdir(parents=True, exist_ok=True)
     while True:
         for number in range(jobs):
@@ -60,7 +60,7 @@ def slot(jobs: int) -> Any:
             except Timeout:
                 continue
             try:
-                yield number
+                yield
                 return
             finally:
                 lock.release()
@@ -233,7 +233,6 @@ def publish(spec: RunSpec, scratch: Path) -> None:
 
 def _publish(spec: RunSpec, scratch: Path) -> None:
     home = records.record_folder(spec.profile, spec.arm_key, spec.seed)
-    records.recover_folder(home)
     weights = records.weights_file(spec.arm_key, spec.seed)
     draft, draft_weights = home.with_name(f".{home.name}.new"), weights.with_suffix(".tmp")
     try:
