@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 from runs import demand_one_arm_each, load, table, unique_in_order
 from style import PAGE, limits, look, panel_titles, plt, run_script, save_figure
-from theory import attention_flow, mlp_flow, uncovered
 
 from small_init import statistics
 from small_init.config import Gate
 from small_init.errors import UserError
 from small_init.records import Run
+from small_init.theory import attention_flow, mlp_flow, uncovered
 
 NAME = "figure-4"
 MIN_GAMMAS = 3  # a parabola has three parameters
@@ -76,7 +76,7 @@ def flow_table(runs: list[Run]) -> pd.DataFrame:
         config, measured = run.config, run.init["residual_flow"]
         if fault := uncovered(config):
             raise UserError(
-                f"{NAME} draws theory beside every arm, and paper/theory.py does not cover "
+                f"{NAME} draws theory beside every arm, and small_init/theory.py does not cover "
                 f"{fault} (arm {run.arm}); leave that arm out in configs/experiments/."
             )
         model, gamma = config.model, config.init.gamma
@@ -293,7 +293,7 @@ lie above. Points at T = 1 are over single tokens, each alone in its window. The
 follows ½·(d_ff/d)^(1/2−γ)·d^(3/2−2γ) for small pre-activations; the lines hold the constant's exact
 value and the measured attention branch. Measured and predicted differ at most by a factor of
 {worst["attention_single"]:.2f} (attention, T = 1), {worst["attention"]:.2f} (attention, T =
-{context}) and {worst["mlp"]:.2f} (feed-forward). The derivation stands in paper/theory.py.
+{context}) and {worst["mlp"]:.2f} (feed-forward). The derivation stands in src/small_init/theory.py.
 """.strip().replace("\n", " ")
 
 
