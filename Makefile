@@ -19,13 +19,13 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export DVC_NO_ANALYTICS := 1
 export SMALL_INIT_JOBS := $(or $(JOBS),$(SMALL_INIT_JOBS))
 
-OBJECTS := table-1 figure-1 figure-4 figure-s1 figure-s2
+OBJECTS := table-1 table-2 table-3 table-4 figure-1 figure-2 figure-3 figure-4 figure-5 figure-6 figure-s1 figure-s2
 TABLES := $(filter table-%,$(OBJECTS))
 FIGURES := $(filter figure-%,$(OBJECTS))
 REPRODUCE = small-init reproduce $(if $(FORCE),--force)
 
 .NOTPARALLEL:
-.PHONY: help setup reproduce test smoke tables figures objects tensorboard profile prune bench lock clean $(OBJECTS)
+.PHONY: help setup reproduce test smoke tables figures objects claims report tensorboard profile prune bench lock clean $(OBJECTS)
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z$$(].*:.*## / {sub(/\$$\(OBJECTS\)/, "table-1, ...", $$1); printf "  %-14s %s\n", $$1, $$2}' Makefile
@@ -65,6 +65,13 @@ figures: $(READY) ## every figure
 objects: $(READY) ## every table and figure from the records in git; FORCE=1 redraws them all
 	small-init reproduce $(if $(FORCE),--force) $(OBJECTS)
 
+claims: $(READY) ## the verdicts on the paper's claims
+	$(REPRODUCE) claims
+	small-init claims
+
+report: $(READY) ## results/<profile>/report.pdf and .html
+	$(REPRODUCE) report
+
 tensorboard: $(READY) ## the runs in TensorBoard, the published ones included
 	small-init tensorboard
 
@@ -75,8 +82,9 @@ profile: $(READY) ## which scale the pipeline describes: PROFILE=cpu, smoke
 prune: $(READY) ## remove records that the plan does not ask for
 	small-init prune
 
-bench: $(READY) ## training speed against the machine's matrix products and a transformers Llama
+bench: $(READY) ## training speed against matrix products and a transformers Llama; what probes cost
 	python benchmarks/train_step.py --out benchmarks/train_step.json
+	python benchmarks/probes.py --out benchmarks/probes.json
 
 lock: ## resolve pyproject.toml into requirements.lock (needs uv)
 	tools/lock.sh

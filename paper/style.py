@@ -93,6 +93,22 @@ def size_axis(axis: Any, values: Sequence[float]) -> None:
     axis.set_ticks([], minor=True)
 
 
+def step_axis(ax: Axes, last: int) -> None:
+    """Optimizer steps from 0 to `last`, logarithmic from 1 on: what is early happens there."""
+    ax.set_xscale("symlog", linthresh=1)
+    ax.set_xlim(-0.15, 1.25 * last)
+    powers = [10**k for k in range(len(str(last))) if 10**k <= last]
+    ax.set_xticks([0, *powers], [str(tick) for tick in (0, *powers)])
+    ax.set_xticks([], minor=True)
+    ax.set_xlabel("step")
+
+
+def room_above(ax: Axes) -> None:
+    """Half of the axis again, for a legend above the lines."""
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high + 0.5 * (high - low))
+
+
 def compact(value: float) -> str:
     """Three significant digits with a thousands suffix: 49,152 → 49.2k."""
     for limit, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):

@@ -83,7 +83,7 @@ def test_one_configuration_is_one_arm(configs):
     )
     params = yaml.safe_load(plan.make_params("smoke"))
     # The calibration keeps its record; the ladder's arm of the same rate reads it.
-    assert [len(params["arms"][stage]) for stage in plan.STAGES] == [1, 7, 0]
+    assert [len(params["arms"][stage]) for stage in plan.STAGES] == [1, 7, 0, 0, 0, 0]
     assert "smoke-d16-g100-adjusted-lr-6e-3" in params["objects"]["figure-1"]
     assert params["objects"]["figure-4"] == params["objects"]["figure-1"]
     assert params["objects"]["figure-s1"] == ["smoke-d16-g100-adjusted-lr-6e-3"]
@@ -94,6 +94,17 @@ def test_seeds_of_several_experiments_add_up(configs):
     write(configs, GRID.replace("adjusted]}", "adjusted], seeds: pilot-pair}"), "b")
     params = yaml.safe_load(plan.make_params("smoke"))
     assert params["arms"]["pretrain"]["smoke-d16-g100-adjusted"]["seeds"] == [0, 1]
+
+
+def test_probes_of_several_experiments_rise_to_the_most(configs):
+    """Probes change no number of training: one arm, under its own name, records the most asked."""
+    write(configs, GRID, "a")
+    write(configs, GRID.replace("adjusted]}", "adjusted], probes: all}").replace("d16, ", ""), "b")
+    write(configs, GRID.replace("adjusted]}", "adjusted], probes: none}"), "c")
+    arms = yaml.safe_load(plan.make_params("smoke"))["arms"]["pretrain"]
+    assert len(arms) == 8
+    assert arms["smoke-d24-g100-standard"]["train"]["probes"] == "all"
+    assert "probes" not in arms["smoke-d16-g100-standard"]["train"]
 
 
 @pytest.mark.parametrize(
@@ -108,6 +119,7 @@ def test_seeds_of_several_experiments_add_up(configs):
         ("gamma: [0.5, 1.0]", "gamma: []", "no empty list"),
         ("gamma: [0.5, 1.0]", "gama: [1.0]", "gama"),
         ("adjusted]}", "adjusted], seeds: many}", "seeds 'many'"),
+        ("adjusted]}", "adjusted], probes: some}", "probes"),
         ("adjusted]}", "adjusted], fields: {optimizer.rate: [1.0]}}", "rate"),
     ],
 )
@@ -211,12 +223,15 @@ def test_arm_stages_depend_on_every_module_that_defines_a_run():
     wanted = {f"src/small_init/{module}" for module in records.RUN_MODULES}
     for stage in plan.STAGES:
         deps = set(pipeline()[stage]["do"]["deps"])
-        assert deps == wanted | {"data/${profile}/packed"}, stage
+        corpora = {"data/${profile}/packed"}
+        if stage == "sink":
+            corpora.add("data/${profile}/backcopy")
+        assert deps == wanted | corpora, stage
 
 
 def test_run_modules_are_closed_under_import():
     """A module of the package that a run imports is one that defines it, but for plumbing."""
-    plumbing = {"errors", "records"}
+    plumbing = {"errors", "events", "records"}
     for module in records.RUN_MODULES:
         text = (ROOT / "src/small_init" / module).read_text()
         used = set(re.findall(r"^from small_init\.(\w+) import", text, flags=re.MULTILINE))

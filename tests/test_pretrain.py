@@ -1,5 +1,6 @@
 """A run from end to end: what it writes, that it repeats, and that no interruption shows."""
 
+import io
 import itertools
 import json
 import math
@@ -18,12 +19,13 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from safetensors.torch import load_file
 
 from small_init import recorder, records, resume
-from small_init.config import ArmConfig, InitConfig, OptimizerConfig, merged
+from small_init.config import ArmConfig, InitConfig, OptimizerConfig, Probes, merged
 from small_init.errors import UserError
 from small_init.model import Transformer
 from small_init.pretrain import train
-from small_init.records import RECORD_FILES, RunSpec
-from small_init.schedule import curve_steps, learning_rate_factor
+from small_init.probes import snapshot_weights
+from small_init.records import RunSpec, record_files
+from small_init.schedule import curve_steps, learning_rate_factor, snapshot_steps
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -33,7 +35,9 @@ def spec(arm: ArmConfig, seed: int = 0) -> RunSpec:
 
 
 def contents(folder) -> dict[str, bytes]:
-    names = [folder / "record" / name for name in RECORD_FILES] + [folder / "weights.safetensors"]
+    probes = json.loads((folder / "record/metrics.json").read_text())["config"]["train"]["probes"]
+    names = [folder / "record" / name for name in record_files(Probes[probes])]
+    names.append(folder / "weights.safetensors")
     return {path.name: path.read_bytes() for path in names}
 
 
@@ -121,6 +125,100 @@ def test_kill_9_leaves_no_trace(uninterrupted, project, tiny_arm, step):
     assert _in_child(die) == -signal.SIGKILL
     assert not list(project.glob("scratch/runs/*/*/record"))
     assert contents(train(spec(tiny_arm))) == uninterrupted
+
+
+@pytest.mark.parametrize("step", [1, 19])
+def test_kill_9_leaves_no_trace_in_the_probes(project, tiny_arm, step):
+    """Killed after the step to a point of the curve, and before anything is measured there."""
+    arm = merged(tiny_arm, {"train": {"probes": "all"}}, where="")
+    assert step in curve_steps(40, 7)[1:-1]
+    folder = train(spec(arm), checkpoint_seconds=1e9)
+    uninterrupted = contents(folder)
+    assert {"activations.csv", "snapshots.safetensors"} < set(uninterrupted)
+    folder.rename(project / "uninterrupted")
+
+    def die():
+        def progress(now: int, loss: float) -> None:
+            if now == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        train(spec(arm), progress, checkpoint_seconds=0)
+
+    assert _in_child(die) == -signal.SIGKILL
+    assert contents(train(spec(arm))) == uninterrupted
+
+
+def test_probes_change_no_number(project, tiny_arm):
+    """Whatever is measured, losses, weights and the state of the generators are the same."""
+    found = {}
+    for probes in Probes:
+        torch.manual_seed(5)
+        folder = train(spec(merged(tiny_arm, {"train": {"probes": probes.name}}, where="")))
+        files = sorted(path.name for path in (folder / "record").iterdir())
+        assert files == sorted([*record_files(probes), records.PERFORMANCE_FILE])
+        metrics = json.loads((folder / "record/metrics.json").read_text())
+        assert metrics["config"]["train"].pop("probes") == probes.name
+        rest = {name: value for name, value in contents(folder).items() if name != "metrics.json"}
+        found[probes] = (metrics, torch.random.get_rng_state().tolist(), rest)
+    none, weights, everything = (found[probes] for probes in Probes)
+    for more in (weights, everything):
+        assert more[:2] == none[:2]
+        assert {name: more[2][name] for name in none[2]} == none[2]
+    # The columns of the default are a part of those with every probe, byte for byte.
+    plain, full = (
+        pd.read_csv(io.BytesIO(files["spectra.csv"]), dtype=str)
+        for files in (weights[2], everything[2])
+    )
+    pd.testing.assert_frame_equal(full[plain.columns], plain)
+    added = set(full.columns) - set(plain.columns)
+    kinds = ("norm", "spectral_norm", "stable_rank", "mean_abs_cos", "mean_cos")
+    random = {"random_stable_rank", "random_mean_abs_cos"}
+    assert added == {f"update_{kind}" for kind in kinds} | random
+
+
+def test_every_probe_is_recorded_where_it_belongs(project, tiny_arm):
+    arm = merged(tiny_arm, {"train": {"probes": "all"}}, where="")
+    folder = train(spec(arm))
+    run = records.Run(folder / "record", "test-tiny", 0, {})
+    table, points = run.activations, curve_steps(40, 7)
+    steps = {probe: rows.step.unique().tolist() for probe, rows in table.groupby("probe")}
+    assert steps.pop("embedding_tokens_share") == [0]
+    assert steps.pop("relative_update") == points[1:]
+    everywhere = {
+        "residual_flow", "residual_flow_single", "norm_rms", "first_token_share",
+        "first_token_alpha", "uniform_share", "uniform_alpha", "sink_rate", "gate_mean",
+        "gate_below", "weight_norm", "embedding_rms", "embedding_saturation",
+    }  # fmt: skip
+    assert steps == dict.fromkeys(everywhere, points)
+    flow = table[table.probe == "residual_flow"]
+    assert {step: sorted(rows.context.unique()) for step, rows in flow.groupby("step")} == {
+        step: [1, 4, 16] if step in (0, 40) else [16] for step in points
+    }
+    share = table[table.probe == "embedding_tokens_share"]
+    assert share.value.sum() == pytest.approx(1)
+    assert share.value.is_monotonic_decreasing
+    # What the record says of the first step elsewhere, and of the last one in the weights.
+    first = run.init["residual_flow"]
+    at_start = flow[(flow.step == 0) & (flow.context == 16)]
+    for part in ("attention", "mlp"):
+        assert at_start[at_start.part == part].value.tolist() == pytest.approx(
+            first[part], rel=1e-6
+        )
+    weights = load_file(folder / "weights.safetensors")
+    embedding = weights["embedding.weight"].double()
+    rms = table[(table.probe == "embedding_rms") & (table.step == 40)].value
+    assert (rms**2).mean() == pytest.approx(float(embedding.square().mean()), rel=1e-5)
+    snapshots = run.snapshots
+    assert list(snapshots) == snapshot_steps(40, 7)
+    for name in snapshot_weights(arm.model):
+        assert np.array_equal(snapshots[40][name], weights[name].half().numpy())
+    # Only the optimizer's last step, so a small part of what it did in all.
+    norms = table[table.step == 40].set_index(["probe", "part"]).value
+    up = run.spectra[run.spectra.weight.str.endswith("mlp.up.weight") & (run.spectra.step == 40)]
+    norm = np.sqrt((up.norm**2).sum())
+    assert norms["weight_norm", "mlp.up"] == pytest.approx(norm, rel=1e-6)
+    way = np.sqrt((up.change_norm**2).sum()) / norm
+    assert 0 < norms["relative_update", "mlp.up"] < way / 5
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -2,14 +2,17 @@
 
 import json
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import tiny
+import torch
 import yaml
 
 from small_init import collect, events, records
-from small_init.config import ArmConfig, differences, merged
+from small_init.config import ArmConfig, Probes, differences, merged
 from small_init.errors import UserError
 from small_init.plan import OBJECTS
 from small_init.pretrain import train
@@ -27,14 +30,13 @@ def write_params(arm: ArmConfig, **changes) -> None:
     records.PARAMS.write_text(yaml.safe_dump(params))
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """One real record in a project of its own, to copy from."""
-    root = tmp_path_factory.mktemp("trained")
+def made(root: Path, probes: Probes) -> tuple[Path, ArmConfig]:
+    """A project with one real record."""
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.chdir(root)
     tiny.write_packed(root / "data/test/packed")
     arm = tiny.tiny_arm()
+    arm.train.probes = probes
     spec = RunSpec("test", "pretrain", ARM, arm, 0)
     publish(spec, train(spec))
     write_params(arm)
@@ -42,9 +44,27 @@ def trained(tmp_path_factory):
     return root, arm
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("trained"), Probes.weights)
+
+
+@pytest.fixture(scope="module")
+def trained_with_all(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("all"), Probes.all)
+
+
 @pytest.fixture
 def published(trained, tmp_path, monkeypatch):
     root, arm = trained
+    shutil.copytree(root, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return arm
+
+
+@pytest.fixture
+def probed(trained_with_all, tmp_path, monkeypatch):
+    root, arm = trained_with_all
     shutil.copytree(root, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return arm
@@ -83,11 +103,48 @@ def test_only_the_readers_of_a_changed_record_see_it(published):
     assert [name for name in OBJECTS if before[name] != after[name]] == ["figure-1"]
 
 
-@pytest.mark.parametrize("name", records.RECORD_FILES)
+@pytest.mark.parametrize("name", records.record_files(Probes.weights))
 def test_a_missing_file_is_named(published, name):
     (records.record_folder("test", ARM, 0) / name).unlink()
     with pytest.raises(UserError, match=f"lacks {name}"):
         collect.collect(records.load_plan())
+
+
+@pytest.mark.parametrize("name", ["activations.csv", "snapshots.safetensors", "spectra.csv"])
+def test_a_missing_file_of_a_probe_is_named(probed, name):
+    (records.record_folder("test", ARM, 0) / name).unlink()
+    with pytest.raises(UserError, match=f"lacks {name}"):
+        records.load_run("test", ARM, 0)
+
+
+def test_a_record_from_before_the_probes_were_a_choice_is_whole(published):
+    path = records.record_folder("test", ARM, 0) / "metrics.json"
+    metrics = json.loads(path.read_text())
+    del metrics["config"]["train"]["probes"]
+    path.write_text(json.dumps(metrics))
+    collect.collect(records.load_plan())
+    assert records.load_run("test", ARM, 0).config.identity() == published.identity()
+
+
+def test_an_index_has_the_hashes_of_every_probe(probed):
+    collect.collect(records.load_plan())
+    index = json.loads(records.index_file("test", "figure-1").read_text())
+    assert set(index["runs"][0]["sha256"]) == {
+        "metrics.json", "curve.csv", "init.json", "spectra.csv", "activations.csv",
+        "snapshots.safetensors",
+    }  # fmt: skip
+
+
+def test_activations_read_back(probed):
+    table = records.load_run("test", ARM, 0).activations
+    assert table.columns.tolist() == ["step", "probe", "layer", "part", "context", "value"]
+    heads = table[(table.probe == "first_token_share") & (table.step == 0)]
+    assert heads.part.tolist() == ["0", "1", "0", "1"]
+    assert heads.layer.tolist() == [0, 0, 1, 1]
+    rates = table[table.probe == "sink_rate"]
+    assert (rates.part == "").all()
+    assert rates.layer.isna().all()
+    assert not table.value.isna().any()
 
 
 def test_a_missing_seed_is_named(published):
@@ -181,6 +238,61 @@ def test_training_fills_tensorboard(published):
     assert events_of == ["seed-0"], "one folder per run, also after a resume"
 
 
+def test_tensorboard_shows_the_probes_alike_from_training_and_from_the_record(probed):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def read() -> EventAccumulator:
+        folder = str(records.event_folder("test", ARM, 0))
+        return EventAccumulator(folder, size_guidance={"images": 0}).Reload()
+
+    trained = read()
+    shutil.rmtree("scratch")
+    (run,) = events.published_runs()
+    assert events.rebuild(run)
+    rebuilt = read()
+    tags = set(rebuilt.Tags()["scalars"])
+    wanted = {
+        "residual_flow/attention.layer-1", "residual_flow_single/attention.layer-0",
+        "norm_rms/final", "sink/first_token_share.layer-0", "sink/uniform_alpha", "sink/sink_rate",
+        "gate/gate_below.layer-1", "relative_update/mlp.up", "embedding/embedding_saturation.7",
+        "update_stable_rank/attention.value", "update_mean_abs_cos/readout",
+    }  # fmt: skip
+    assert wanted <= tags
+    assert set(trained.Tags()["scalars"]) - tags == {"train/tokens_per_second"}
+    # Training writes its own scalars at more steps, and the final loss beside the settings.
+    for tag in tags - {
+        "train/loss",
+        "train/lr",
+        "train/grad_norm",
+        "train/clipped_share",
+        "val/final",
+    }:
+        one, two = ([(e.step, e.value) for e in read.Scalars(tag)] for read in (trained, rebuilt))
+        assert [step for step, _ in one] == [step for step, _ in two], tag
+        assert [v for _, v in one] == pytest.approx([v for _, v in two], rel=1e-5, abs=1e-12), tag
+    for tag in rebuilt.Tags()["images"]:
+        assert [image.step for image in rebuilt.Images(tag)] == list(run.snapshots)
+        same = [image.encoded_image_string for image in trained.Images(tag)]
+        assert same == [image.encoded_image_string for image in rebuilt.Images(tag)]
+    assert len(rebuilt.Tags()["images"]) == 2
+
+
+def test_a_run_without_probes_is_shown_by_its_curve(tmp_path, monkeypatch):
+    made(tmp_path, Probes.none)
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree("scratch")
+    collect.collect(records.load_plan())
+    (run,) = events.published_runs()
+    assert events.rebuild(run)
+
+
+def test_a_heat_map_is_black_where_rows_are_at_right_angles():
+    grey = events.heat_map(torch.tensor([[1.0, 0.0], [0.0, -2.0], [3.0, 3.0]]).half())
+    assert grey.dtype == np.uint8
+    half = round(255 / 2**0.5)
+    assert grey.tolist() == [[255, 0, half], [0, 255, half], [half, half, 255]]
+
+
 def test_text_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "a/b.txt"
     records.write_text(path, "old")
@@ -193,3 +305,33 @@ def test_text_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         records.write_text(path, "new")
     assert path.read_text() == "old"
     assert [p.name for p in path.parent.iterdir()] == ["b.txt"]
+
+
+def test_runs_on_the_text_and_on_a_generated_task_stand_side_by_side(published):
+    """Each corpus must be one, and a task has no bits per byte."""
+    home = records.record_folder("test", ARM, 0)
+    other = records.record_folder("test", "test-task", 0)
+    shutil.copytree(home, other)
+    metrics = json.loads((other / "metrics.json").read_text())
+    metrics["arm"] = "test-task"
+    metrics["config"]["train"]["corpus"] = "backcopy"
+    metrics["data"]["meta_sha256"] = "f" * 64
+    metrics["final"]["bits_per_byte"] = {}
+    (other / "metrics.json").write_text(json.dumps(metrics))
+    params = yaml.safe_load(records.PARAMS.read_text())
+    arms = params["arms"]["pretrain"]
+    arms["test-task"] = merged(
+        ArmConfig(), arms[ARM], {"train": {"corpus": "backcopy"}}, where="test"
+    )
+    arms["test-task"] = differences(arms["test-task"], ArmConfig()) | {"seeds": [0]}
+    records.PARAMS.write_text(yaml.safe_dump(params))
+    collect.collect(records.load_plan())
+    table = pd.read_csv("results/test/runs.csv").set_index("arm")
+    assert table.corpus.to_dict() == {ARM: "packed", "test-task": "backcopy"}
+    assert table.bits_per_byte_en.notna().to_dict() == {ARM: True, "test-task": False}
+    metrics["config"]["train"]["corpus"] = "packed"  # the same record, said to be of the text
+    (other / "metrics.json").write_text(json.dumps(metrics))
+    del arms["test-task"]["train"]["corpus"]
+    records.PARAMS.write_text(yaml.safe_dump(params))
+    with pytest.raises(UserError, match="2 different packed corpora"):
+        collect.collect(records.load_plan())

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from small_init import init, probes, theory
+from small_init import activations, init, theory
 from small_init.config import Gate, InitConfig, ModelConfig
 from small_init.model import Transformer
 
@@ -36,7 +36,7 @@ def test_theory_agrees_with_the_model(gamma: float, gated: bool) -> None:
     model = Transformer(config)
     init.initialise_(model, rule, config, seed=3)
     ids = torch.randperm(4096, generator=torch.Generator().manual_seed(0)).view(64, 64)
-    flow = probes.residual_flow(model, ids)
+    flow = activations.residual_flow(model, ids)
     given = (gamma, config.d_model, config.norm_eps, gated)
     assert flow["attention_single"][0] == pytest.approx(theory.attention_flow(*given, 1), rel=0.1)
     assert flow["attention"][0] == pytest.approx(theory.attention_flow(*given, 64), rel=0.1)

@@ -47,6 +47,35 @@ def _pack(arguments: argparse.Namespace) -> None:
     pack(config, home / "corpus", home / "tokenizer.json", home / "packed", Path("data/SOURCES.md"))
 
 
+def _backcopy(arguments: argparse.Namespace) -> None:
+    from small_init.backcopy import load_backcopy_config, write_backcopy
+    from small_init.config import Corpus
+    from small_init.records import packed_folder
+
+    config = load_backcopy_config(arguments.profile)
+    write_backcopy(config, packed_folder(arguments.profile, Corpus.backcopy))
+
+
+def _tasks(arguments: argparse.Namespace) -> None:
+    from small_init.config import load_yaml
+    from small_init.evaluate.tasks import LIMITS, build_tasks
+
+    limits = load_yaml(LIMITS).get(arguments.profile, {})
+    build_tasks(Path("data") / arguments.profile, **limits)
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    from small_init.evaluate.command import evaluate_command
+
+    evaluate_command(
+        arm=arguments.arm,
+        seed=arguments.seed,
+        checkpoint=arguments.checkpoint,
+        tasks=arguments.tasks,
+        limit=arguments.limit,
+    )
+
+
 def _pretrain(arguments: argparse.Namespace) -> None:
     from small_init.reproduce import train_arms
 
@@ -58,6 +87,22 @@ def _runs(arguments: argparse.Namespace) -> None:
     from small_init.records import load_plan
 
     collect(load_plan())
+
+
+def _targets(arguments: argparse.Namespace) -> None:
+    from small_init.records import load_plan
+    from small_init.tokens import write_targets
+
+    write_targets(load_plan())
+
+
+def _tokens(arguments: argparse.Namespace) -> None:
+    # As in training: another instruction set or thread count adds up in another order.
+    os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "1"}
+    from small_init.records import load_plan
+    from small_init.tokens import write_log_probabilities
+
+    write_log_probabilities(load_plan(), arguments.arm)
 
 
 def _prune(arguments: argparse.Namespace) -> None:
@@ -81,6 +126,59 @@ def _reproduce(arguments: argparse.Namespace) -> None:
     reproduce(arguments.targets, arguments.jobs, arguments.force)
 
 
+def _claims(arguments: argparse.Namespace) -> None:
+    from small_init.assessment import add_records, assess, verdict_table
+    from small_init.records import load_plan
+
+    profile = load_plan().profile
+    added = add_records(arguments.add) if arguments.add else set[str]()
+    for name in sorted(added | {profile}):
+        assess(name)
+    print(verdict_table(profile))
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    from small_init.compare import compare, find_run
+    from small_init.records import load_plan
+
+    profile = load_plan().profile
+    print(compare(*(find_run(name, profile) for name in arguments.run_names)))
+
+
+def _diagnose(arguments: argparse.Namespace) -> None:
+    import json
+
+    from small_init.diagnosis.diagnose import as_json, diagnose
+    from small_init.diagnosis.report import plot, text
+    from small_init.diagnosis.setting import setting_of
+
+    found = diagnose(setting_of(arguments))
+    if arguments.plot:
+        plot(found, arguments.plot)
+    print(
+        json.dumps(as_json(found), indent=1, ensure_ascii=False) if arguments.json else text(found)
+    )
+
+
+def _init_checkpoint(arguments: argparse.Namespace) -> None:
+    from small_init.diagnosis.setting import gammas_of
+    from small_init.gamma import table
+    from small_init.huggingface import init_checkpoint
+
+    weights = init_checkpoint(
+        arguments.config,
+        arguments.out,
+        gamma=arguments.gamma,
+        groups=gammas_of(arguments.group),
+        norm_eps=arguments.norm_eps,
+        seed=arguments.seed,
+        dtype=arguments.dtype,
+        dry_run=arguments.dry_run,
+    )
+    print(table(weights))
+    print("Nothing was written." if arguments.dry_run else f"Written to {arguments.out}.")
+
+
 def _tensorboard(arguments: argparse.Namespace) -> None:
     from small_init.events import serve
 
@@ -102,11 +200,23 @@ def parser() -> argparse.ArgumentParser:
         ("corpus", _corpus, "Fetch, clean and divide the text."),
         ("tokenizer", _tokenizer, "Train the tokenizer."),
         ("pack", _pack, "Encode the text in the mixture's proportions."),
+        ("backcopy", _backcopy, "Generate the tokens of the Bigram-Backcopy task."),
+        ("tasks", _tasks, "Build the downstream tasks from the corpus."),
     ):
         command(name, run, text).add_argument("--profile", required=True)
     pretrain = command("pretrain", _pretrain, "Train all seeds of one or more arms.")
     pretrain.add_argument("--arm", nargs="+", required=True, help="keys in params.yaml")
+    evaluate = command("evaluate", _evaluate, "Ask trained models the downstream tasks.")
+    which = evaluate.add_mutually_exclusive_group(required=True)
+    which.add_argument("--arm", help="key in params.yaml; without --tasks its records are written")
+    which.add_argument("--checkpoint", type=Path, help="models/<arm>/seed-<n>.safetensors")
+    evaluate.add_argument("--seed", type=int, help="of the arm (default: all)")
+    evaluate.add_argument("--tasks", nargs="+", help="of configs/tasks, or any of lm-eval's")
+    evaluate.add_argument("--limit", type=int, help="items of a task (default: all)")
     command("runs", _runs, "Write the run table and each object's index of records.")
+    command("targets", _targets, "Choose and classify the validation tokens looked at one by one.")
+    tokens = command("tokens", _tokens, "Write what an arm's weights say of each of these tokens.")
+    tokens.add_argument("--arm", required=True, help="a key in params.yaml")
     command("prune", _prune, "Remove records that params.yaml does not ask for.")
     command("calibrate", _calibrate, "Write the calibrated learning rates from their records.")
     reproduce = command("reproduce", _reproduce, "Bring stages up to date, arms side by side.")
@@ -114,9 +224,64 @@ def parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--force", action="store_true", help="run the targets again in any case")
     for sub in (pretrain, reproduce):
         sub.add_argument("--jobs", type=int, help="runs at a time (default: one a core)")
+    claims = command("claims", _claims, "Judge the paper's claims on the records.")
+    claims.add_argument(
+        "--add", type=Path, nargs="+", metavar="RECORD",
+        help="first take in records made elsewhere: folders with metrics.json and the other files",
+    )  # fmt: skip
+    compare = command("compare", _compare, "Print two runs side by side.")
+    compare.add_argument(
+        "run_names", nargs=2, metavar="RUN", help="an arm, arm/seed-0, or the folder of a record"
+    )
+    diagnose = command(
+        "diagnose", _diagnose, "What a model does at its first step, predicted and measured."
+    )
+    _add_diagnose(diagnose)
+    start = command(
+        "init-checkpoint", _init_checkpoint, "Write a Hugging Face checkpoint with γ-drawn weights."
+    )
+    start.add_argument("--config", type=Path, required=True, help="a config.json or its folder")
+    start.add_argument("--out", type=Path, required=True, help="a new folder")
+    start.add_argument("--gamma", type=float, default=1.0, help="γ of every weight (default: 1)")
+    start.add_argument("--norm-eps", type=float, help="write this ε to config.json")
+    start.add_argument("--dry-run", action="store_true", help="print the table, write nothing")
+    for sub in (diagnose, start):
+        sub.add_argument(
+            "--group",
+            action="append",
+            default=[],
+            metavar="NAME=γ",
+            help="another γ for embedding, attention, mlp, gate, router or readout",
+        )
+        sub.add_argument("--seed", type=int, default=0)
+        sub.add_argument(
+            "--dtype", choices=("float32", "bfloat16", "float16"), help="of the weights in training"
+        )
     board = command("tensorboard", _tensorboard, "Show the runs, the published ones included.")
     board.add_argument("--port", type=int, default=6006)
     return top
+
+
+def _add_diagnose(sub: argparse.ArgumentParser) -> None:
+    model = sub.add_argument_group("the model: a file, an arm, or its whole shape")
+    model.add_argument("--config", type=Path, help="a Hugging Face config.json or its folder")
+    model.add_argument("--model", help="a file of configs/models/")
+    model.add_argument("--arm", help="a key in params.yaml")
+    for name in ("d-model", "n-layers", "n-heads", "d-ff", "context"):
+        model.add_argument(f"--{name}", type=int)
+    model.add_argument("--vocab", type=int, dest="vocab_size")
+    model.add_argument("--gate", choices=("none", "headwise", "elementwise"))
+    model.add_argument("--qk-norm", action="store_true")
+    model.add_argument("--tied", action="store_true", help="readout and embedding are one")
+    model.add_argument("--norm-eps", type=float, help="ε of the norms (by flags alone: 1e-5)")
+    sub.add_argument("--gamma", type=float, help="γ of every weight (default: 1, or the arm's)")
+    training = sub.add_argument_group("training: what is not told is not judged")
+    training.add_argument("--lr", type=float, help="peak learning rate")
+    training.add_argument("--warmup-steps", type=int)
+    training.add_argument("--adam-eps", type=float, help="AdamW's ε (default: 1e-8)")
+    training.add_argument("--batch-tokens", type=int, help="tokens of an optimizer step")
+    sub.add_argument("--json", action="store_true", help="everything, as JSON, instead of tables")
+    sub.add_argument("--plot", type=Path, metavar="OUT.png")
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -8,6 +8,7 @@ from statistics import mean
 from typing import Any
 
 from small_init import records
+from small_init.config import Corpus
 from small_init.errors import UserError
 from small_init.records import Plan, Run
 
@@ -35,20 +36,28 @@ def planned_runs(plan: Plan) -> dict[str, list[Run]]:
                 f"for {key}; make it again with `dvc repro {plan.stages[key]}@{key}`."
             )
         runs.setdefault(key, []).append(run)
-    datasets = {run.metrics["data"]["meta_sha256"] for group in runs.values() for run in group}
-    if len(datasets) > 1:
-        raise UserError(
-            f"The records of profile {plan.profile} were made on {len(datasets)} different packed "
-            "corpora; retrain the older ones with `dvc repro`."
-        )
+    for corpus in Corpus:
+        datasets = {
+            run.metrics["data"]["meta_sha256"]
+            for group in runs.values()
+            for run in group
+            if run.config.train.corpus is corpus
+        }
+        if len(datasets) > 1:
+            raise UserError(
+                f"The records of profile {plan.profile} were made on {len(datasets)} different "
+                f"{corpus.value} corpora; retrain the older ones with `dvc repro`."
+            )
     return runs
 
 
-def row(run: Run, stage: str) -> dict[str, Any]:
-    """One line of runs.csv."""
+def row(run: Run, stage: str, languages: list[str]) -> dict[str, Any]:
+    """One line of runs.csv; bits per byte are empty for a task that is in no language."""
     config, metrics = run.config, run.metrics
+    bits = metrics["final"]["bits_per_byte"]
     return {
         "arm": run.arm, "stage": stage, "seed": run.seed, "pilot": int(run.pilot),
+        "corpus": config.train.corpus.value,
         "d_model": config.model.d_model, "n_layers": config.model.n_layers,
         "gamma": config.init.gamma, "variant": config.variant,
         "gate": config.model.gate.value, "norm_eps": config.model.norm_eps,
@@ -58,7 +67,7 @@ def row(run: Run, stage: str) -> dict[str, Any]:
         "parameters": metrics["parameters"]["total"],
         "parameters_non_embedding": metrics["parameters"]["non_embedding"],
         "val_loss": metrics["final"]["loss"],
-        **{f"bits_per_byte_{k}": v for k, v in metrics["final"]["bits_per_byte"].items()},
+        **{f"bits_per_byte_{language}": bits.get(language) for language in languages},
         "prequential_nats_per_token": metrics["prequential"]["nats_per_token"],
         "clipped_share": metrics["clipped_share"],
     }  # fmt: skip
@@ -91,7 +100,9 @@ def collect(plan: Plan) -> None:
     """Write the run table, what DVC shows of it, and the index of each object."""
     runs = planned_runs(plan)
     home = records.results_folder(plan.profile)
-    rows = [row(run, plan.stages[key]) for key, group in sorted(runs.items()) for run in group]
+    everything = [run for _, group in sorted(runs.items()) for run in group]
+    languages = sorted({k for run in everything for k in run.metrics["final"]["bits_per_byte"]})
+    rows = [row(run, plan.stages[run.arm], languages) for run in everything]
     records.write_text(home / "runs.csv", records.csv_text(rows))
     write_summaries(runs, home / "summary")
     records.write_text(home / "curves.csv", records.csv_text(curves(runs)))

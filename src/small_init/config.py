@@ -52,12 +52,46 @@ class Precision(Enum):
     bf16 = "bf16-mixed"
 
 
+class Corpus(Enum):
+    """The tokens a run reads: a folder of data/<profile>/."""
+
+    packed = "packed"  # the text
+    backcopy = "backcopy"  # the Bigram-Backcopy task (2410.13835); see `backcopy.py`
+
+
+class Probes(Enum):
+    """What a run measures of itself besides its losses; no choice changes how it trains."""
+
+    none = "none"  # nothing but the loss curve
+    weights = "weights"  # spectra of W and W − W₀
+    all = "all"  # also of W without what decay leaves of W₀, the forward pass, two weights in full
+
+
+class Accelerator(Enum):
+    """Lightning's names of what a run computes on."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Shard(Enum):
+    """How several devices hold one model; the table is in `sharding`."""
+
+    full = "full"  # weights divided over all devices
+    hybrid = "hybrid"  # divided over the devices of a node, repeated on every node
+    none = "none"  # repeated on every device
+
+
 @dataclass
 class ModelConfig:
     d_model: int = 64  # hidden size
     n_layers: int = 4  # blocks, each attention + feed-forward
     n_heads: int = 4  # attention heads; d_model / n_heads must be even (rotary pairs)
-    d_ff: int = 176  # inner size of the SwiGLU feed-forward
+    d_ff: int = 176  # inner size of the SwiGLU feed-forward; in a mixture, of each expert
+    n_experts: int = 0  # feed-forward layers a token is routed among; 0: one, for all tokens
+    experts_per_token: int = 2  # experts that each token goes through
+    balance_weight: float = 0.01  # weight of the load-balancing loss (2101.03961), per layer
+    z_weight: float = 0.001  # weight of the router's z loss (2202.08906), per layer
     vocab_size: int = 2048  # entries of the tokenizer
     context: int = 128  # tokens of a training window
     norm: Norm = Norm.rmsnorm
@@ -74,7 +108,8 @@ class InitConfig:
     gamma: float = 1.0  # γ of every weight group not named below
     embedding: float | None = None  # γ of the token embedding
     attention: float | None = None  # γ of query, key, value and output projections
-    mlp: float | None = None  # γ of the feed-forward weights
+    mlp: float | None = None  # γ of the feed-forward weights, experts included
+    router: float | None = None  # γ of the routers of a mixture of experts
     gate: float | None = None  # γ of the attention gate
     readout: float | None = None  # γ of the readout
     depth_scaled: bool = False  # divide the std of output projections by √(2·n_layers)
@@ -94,12 +129,26 @@ class OptimizerConfig:
 
 @dataclass
 class TrainConfig:
+    corpus: Corpus = Corpus.packed  # the tokens trained and validated on
     tokens: int = 2_048_000  # tokens trained on
     batch_tokens: int = 2_048  # tokens of an optimizer step, over all devices
     precision: Precision = Precision.fp32
     curve_points: int = 18  # validations during training, on logarithmically spaced steps
     curve_tokens: int = 32_768  # validation tokens of each
     final_tokens: int = 524_288  # validation tokens at the end, stratified by source
+    probes: Probes = Probes.weights  # what is measured at every curve point
+
+
+@dataclass
+class ParallelConfig:
+    """How a run is laid out on machines: of a profile, not of an arm, whose numbers it leaves."""
+
+    accelerator: Accelerator = Accelerator.cpu
+    devices: int = 1  # per node, when planned; torchrun decides how many there are
+    nodes: int = 1  # as `devices`
+    shard: Shard = Shard.full
+    checkpoint_activations: bool = False  # keep block inputs alone, compute the rest again
+    compile: bool = False  # compile each block
 
 
 @dataclass
@@ -197,6 +246,7 @@ def check(arm: ArmConfig, where: str) -> None:
     demands = [
         (model.d_model % model.n_heads == 0, "model.d_model must be a multiple of model.n_heads"),
         (model.d_model // model.n_heads % 2 == 0, "model.d_model / model.n_heads must be even"),
+        *mixture_demands(model, train.precision),
         (
             train.batch_tokens % model.context == 0,
             "train.batch_tokens must be a multiple of model.context",
@@ -233,8 +283,33 @@ def check(arm: ArmConfig, where: str) -> None:
             raise UserError(f"{where}: {sentence}.")
 
 
+def mixture_demands(model: ModelConfig, precision: Precision) -> list[tuple[bool, str]]:
+    """What a mixture of experts asks of its configuration, with the sentence for when it fails."""
+    if model.n_experts == 0:
+        return []
+    multiple = 4 if precision is Precision.fp32 else 8  # grouped products want rows of 16 bytes
+    weights = (model.balance_weight, model.z_weight)
+    return [
+        (
+            # A single expert's weight is renormalised to 1: no gradient would reach the router.
+            2 <= model.experts_per_token <= model.n_experts,
+            "model.experts_per_token must be 2 or more, and at most model.n_experts",
+        ),
+        (
+            model.d_model % multiple == model.d_ff % multiple == 0,
+            f"with experts, model.d_model and model.d_ff must be multiples of {multiple}",
+        ),
+        (
+            all(0 <= weight < math.inf for weight in weights),
+            "model.balance_weight and model.z_weight must not be negative",
+        ),
+    ]
+
+
 def group_gammas(init: InitConfig) -> list[float]:
-    named = (init.embedding, init.attention, init.mlp, init.gate, init.readout)
+    named = (
+        init.embedding, init.attention, init.mlp, init.router, init.gate, init.readout
+    )  # fmt: skip
     return [gamma for gamma in named if gamma is not None]
 
 

@@ -21,10 +21,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from small_init.config import Corpus
 from small_init.errors import UserError
 from small_init.records import sha256
 
 _HASHED_BYTES = 1 << 30  # larger bins are checked by size alone: hashing them would take minutes
+_COUNTED_TOKENS = 1 << 24  # training tokens whose frequencies are counted
 _VALIDATION_WINDOWS = 64  # windows of a validation batch
 
 
@@ -64,13 +66,14 @@ class Segment:
 
 
 class PackedTokens:
-    """The folder `data/<profile>/packed`, memory-mapped; a file not as written is a UserError."""
+    """A folder as `corpus.pack` writes it, memory-mapped; a file not as written is a UserError."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.stage = "backcopy" if folder.name == Corpus.backcopy.value else "pack"
         path = folder / "meta.json"
         if not path.is_file():
-            raise UserError(f"{path} does not exist; make it with `dvc repro pack`.")
+            raise UserError(f"{path} does not exist; make it with `dvc repro {self.stage}`.")
         try:
             self.meta: dict[str, Any] = json.loads(path.read_text())
             self.sha256 = sha256(path)
@@ -88,7 +91,7 @@ class PackedTokens:
             ]
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(
-                f"{path} is broken ({error!r}); make it again with `dvc repro pack`."
+                f"{path} is broken ({error!r}); make it again with `dvc repro {self.stage}`."
             ) from None
 
     def _map(self, entry: dict[str, Any], dtype: np.dtype) -> np.ndarray:
@@ -98,7 +101,7 @@ class PackedTokens:
         if not whole or (size <= _HASHED_BYTES and sha256(path) != entry["sha256"]):
             raise UserError(
                 f"{path} is missing or not as meta.json describes it; make it again with "
-                "`dvc repro -f pack`."
+                f"`dvc repro -f {self.stage}`."
             )
         return np.memmap(path, dtype=dtype, mode="r") if size else np.empty(0, dtype)
 
@@ -114,6 +117,13 @@ class PackedTokens:
                 return shard[index * context : (index + 1) * context]
             index -= inside
         raise IndexError(index)
+
+    def token_counts(self) -> np.ndarray:
+        """How often each token occurs in the training data, (V,); in a sample of every k-th token
+        where there are more than 16 million."""
+        every = -(-sum(map(len, self.shards)) // _COUNTED_TOKENS)
+        counts = [np.bincount(shard[::every], minlength=self.vocab_size) for shard in self.shards]
+        return np.sum(counts, axis=0)
 
     def pair(self, targets: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs and targets of windows (B, T), int64."""

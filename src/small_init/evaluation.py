@@ -25,7 +25,8 @@ class SourceLoss(Metric):
     bytes: Tensor
 
     def __init__(self, sources: int) -> None:
-        super().__init__()
+        # Every rank reads every window, and has the whole sums already.
+        super().__init__(sync_on_compute=False)
         for name in ("nats", "tokens", "bytes"):
             self.add_state(name, torch.zeros(sources, dtype=torch.float64), dist_reduce_fx="sum")
         self.set_dtype(torch.float64)
@@ -50,7 +51,6 @@ def validate(model: nn.Module, tokens: PackedTokens, context: int, amount: int) 
     device = next(model.parameters()).device
     lengths = torch.from_numpy(np.asarray(tokens.token_bytes, dtype=np.int64)).to(device)
     metric = SourceLoss(len(tokens.segments)).to(device)
-    metric.sync_on_compute = False
     training = model.training
     model.eval()
     for inputs, targets, source in tokens.validation_batches(context, amount):
@@ -58,7 +58,8 @@ def validate(model: nn.Module, tokens: PackedTokens, context: int, amount: int) 
         losses = model(inputs, targets, per_token=True)
         metric.update(losses, lengths[targets], source)
     model.train(training)
-    sums = {name: value.cpu().numpy() for name, value in metric.compute().items()}
+    # Of a single source torchmetrics makes a scalar.
+    sums = {name: value.cpu().numpy().reshape(-1) for name, value in metric.compute().items()}
     languages = sorted({segment.language for segment in tokens.segments})
     bits = {}
     for language in languages:

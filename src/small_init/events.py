@@ -6,16 +6,73 @@ import math
 import os
 import shutil
 import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import torch
 from rich.console import Console
 from rich.progress import track
+from torch import Tensor
 
 from small_init import records
+from small_init.config import Probes
 from small_init.errors import UserError
+from small_init.probes import group_label
 from small_init.records import Run
 
 LOG_FOLDER = Path("scratch/tensorboard")
+
+# Columns of spectra.csv that are shown, the mean over the layers of a weight group.
+_SPECTRA = (
+    "norm", "stable_rank", "mean_abs_cos", "update_stable_rank", "update_mean_abs_cos",
+)  # fmt: skip
+# Probes that share a section of the page; any other has its own.
+_SECTIONS = {
+    "first_token_share": "sink", "first_token_alpha": "sink", "uniform_share": "sink",
+    "uniform_alpha": "sink", "sink_rate": "sink", "gate_mean": "gate", "gate_below": "gate",
+    "embedding_rms": "embedding", "embedding_saturation": "embedding",
+}  # fmt: skip
+
+
+def spectra_scalars(rows: Sequence[Mapping[Any, Any]]) -> dict[str, float]:
+    """What TensorBoard shows of one step's rows of spectra.csv."""
+    groups: dict[str, list[Mapping[Any, Any]]] = defaultdict(list)
+    for row in rows:
+        groups[group_label(row["weight"])].append(row)
+    return {
+        f"{name}/{group}": sum(row[name] for row in mine) / len(mine)
+        for group, mine in sorted(groups.items())
+        for name in _SPECTRA
+        if name in mine[0]
+    }
+
+
+def activation_scalars(rows: Sequence[Mapping[Any, Any]]) -> dict[str, float]:
+    """What TensorBoard shows of one step's rows of activations.csv: of the heads of a layer their
+    mean, of windows cut to several lengths the whole ones."""
+    values: dict[str, list[float]] = defaultdict(list)
+    longest = max(row["context"] or 0 for row in rows)
+    for row in rows:
+        probe, part, layer = row["probe"], row["part"], row["layer"]
+        cut = probe == "residual_flow" and row["context"] < longest
+        if cut or probe in ("weight_norm", "embedding_tokens_share"):  # the norm is in the spectra
+            continue
+        section = _SECTIONS.get(probe, probe)
+        pieces = [probe] if section != probe else []
+        pieces += [part] if part and not probe.startswith("first_token") else []
+        pieces += [f"layer-{layer}"] if layer is not None else []
+        values[f"{section}/{'.'.join(pieces)}"].append(row["value"])
+    return {tag: sum(found) / len(found) for tag, found in values.items()}
+
+
+def heat_map(w: Tensor) -> np.ndarray:
+    """|cos| between the rows of a matrix as grey values, (rows, rows), uint8: 255 is parallel."""
+    rows = w.double()
+    rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-300)
+    return (255 * (rows @ rows.T).abs()).round().to(torch.uint8).numpy()
 
 
 def published_runs() -> list[Run]:
@@ -40,7 +97,7 @@ def rebuild(run: Run) -> bool:
     from torch.utils.tensorboard import SummaryWriter
     from torch.utils.tensorboard.summary import hparams
 
-    from small_init.recorder import flat, group_label
+    from small_init.recorder import flat
 
     draft = folder.with_name(f".{folder.name}.new")  # a half-built folder would pass for a live run
     shutil.rmtree(draft, ignore_errors=True)
@@ -52,12 +109,20 @@ def rebuild(run: Run) -> bool:
             ):  # fmt: skip
                 if not math.isnan(point[name]):
                     writer.add_scalar(tag, point[name], int(point["step"]))
-        spectra = run.spectra
-        groups = spectra.assign(group=spectra.weight.map(group_label))
-        means = groups.groupby(["group", "step"], as_index=False)[["norm", "stable_rank"]].mean()
-        for row in means.to_dict("records"):
-            writer.add_scalar(f"norm/{row['group']}", row["norm"], row["step"])
-            writer.add_scalar(f"stable_rank/{row['group']}", row["stable_rank"], row["step"])
+        probes = run.config.train.probes
+        if probes is not Probes.none:
+            for step, rows in run.spectra.groupby("step"):
+                for tag, value in spectra_scalars(rows.to_dict("records")).items():
+                    writer.add_scalar(tag, value, step)
+        if probes is Probes.all:
+            for step, rows in run.activations.groupby("step"):
+                known = rows.astype(object).where(rows.notna(), None)
+                for tag, value in activation_scalars(known.to_dict("records")).items():
+                    writer.add_scalar(tag, value, step)
+            for step, weights in run.snapshots.items():
+                for name, w in weights.items():
+                    image = heat_map(torch.from_numpy(w))
+                    writer.add_image(f"row_cosines/{name}", image, step, dataformats="HW")
         settings = {
             key: value if isinstance(value, int | float | str | bool) else str(value)
             for key, value in (flat(run.metrics["config"]) | {"seed": run.seed}).items()

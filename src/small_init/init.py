@@ -1,4 +1,4 @@
-"""The γ rule and the other ways of drawing the first weights; nothing else draws any.
+"""The γ rule and the other ways of drawing the first weights of our own model.
 
 Standard deviation per weight (d_in: fan-in; L: n_layers; "output projection": the matrix that
 writes a sublayer's result to the residual stream):
@@ -14,9 +14,8 @@ writes a sublayer's result to the residual stream):
 
 with `depth_scaled`, `gamma` also divides the output projections by √(2L).
 
-W = σ·Z, and Z comes from a counter-based generator (Philox) keyed by the seed and the weight's
-name: the same numbers whatever the world size, the device, the order of modules or γ, so that runs
-that differ in γ share their draws and can be compared pair by pair.
+The numbers come from `draws`: W = σ·Z, Z keyed by the seed and the weight's name. `gamma` has the
+rule for anyone's model, with the same draws and, for this model, the same stds.
 """
 
 from __future__ import annotations
@@ -27,15 +26,13 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-import numpy as np
 import torch
 from torch import nn
 
 from small_init.config import InitConfig, ModelConfig, Scheme
+from small_init.draws import canonical, draw_all_, fill_, standard_normal, target
 
 FIXED_STD = 0.02
-# Names that wrappers put in front of a module; a weight's draw must not depend on them.
-_WRAPPERS = re.compile(r"(_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
 
 
 class Group(Enum):
@@ -44,6 +41,7 @@ class Group(Enum):
     embedding = "embedding"
     attention = "attention"
     mlp = "mlp"
+    router = "router"
     gate = "gate"
     readout = "readout"
     norm = "norm"
@@ -58,6 +56,9 @@ _GROUPS: tuple[tuple[str, Group, bool], ...] = (
     (r"blocks\.\d+\.attention\.gate\.weight", Group.gate, False),
     (r"blocks\.\d+\.mlp\.(gate|up)\.weight", Group.mlp, False),
     (r"blocks\.\d+\.mlp\.down\.weight", Group.mlp, True),
+    (r"blocks\.\d+\.mlp\.router\.weight", Group.router, False),
+    (r"blocks\.\d+\.mlp\.experts\.(gate|up)", Group.mlp, False),
+    (r"blocks\.\d+\.mlp\.experts\.down", Group.mlp, True),
     (r"(.*\.)?(\w+_)?norm\.(weight|bias)", Group.norm, False),
 )
 
@@ -71,11 +72,6 @@ class Weight:
     shape: tuple[int, ...]
     fan_in: int
     std: float
-
-
-def canonical(name: str) -> str:
-    """The weight's name without the prefixes of compile, checkpoint and sharding wrappers."""
-    return _WRAPPERS.sub("", name)
 
 
 def classify(name: str) -> tuple[Group, bool]:
@@ -106,13 +102,6 @@ def weight_std(
     return std / depth if init.depth_scaled and is_output else std
 
 
-def standard_normal(seed: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Z ~ N(0, 1) in float32, a pure function of its arguments."""
-    key = hashlib.sha256(f"{seed}:{name}".encode()).digest()[:16]
-    generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
-    return generator.standard_normal(shape, dtype=np.float32)
-
-
 def plan(model: nn.Module, init: InitConfig, config: ModelConfig) -> list[Weight]:
     """How each parameter of `model` would be drawn, in the model's order; draws nothing.
 
@@ -122,7 +111,8 @@ def plan(model: nn.Module, init: InitConfig, config: ModelConfig) -> list[Weight
     for wrapped, parameter in model.named_parameters():
         name = canonical(wrapped)
         group, is_output = classify(name)
-        fan_in = parameter.shape[-1]  # (out, in), and (vocabulary, hidden) for the embedding
+        # (out, in), (vocabulary, hidden) of the embedding, (expert, out, in) of stacked experts
+        fan_in = parameter.shape[-1]
         std = (
             0.0
             if group is Group.norm
@@ -132,27 +122,46 @@ def plan(model: nn.Module, init: InitConfig, config: ModelConfig) -> list[Weight
     return weights
 
 
+def _constant(weight: Weight) -> float | None:
+    """The value a parameter starts at, None where it is drawn."""
+    if weight.group is Group.norm:
+        return 0.0 if weight.name.endswith("bias") else 1.0
+    return 0.0 if weight.std == 0.0 else None
+
+
 def draw(weight: Weight, seed: int) -> torch.Tensor:
     """The first value of one parameter, float32 on the CPU, in full."""
-    if weight.group is Group.norm:
-        return torch.full(weight.shape, 0.0 if weight.name.endswith("bias") else 1.0)
-    if weight.std == 0.0:
-        return torch.zeros(weight.shape)
+    constant = _constant(weight)
+    if constant is not None:
+        return torch.full(weight.shape, constant)
     return torch.from_numpy(standard_normal(seed, weight.name, weight.shape)).mul_(weight.std)
 
 
-@torch.no_grad()
+def full(parameter: torch.Tensor) -> torch.Tensor:
+    """The whole weight, float32; gathers a sharded one."""
+    value = parameter.detach()
+    if hasattr(value, "full_tensor"):
+        value = value.full_tensor()
+    return value.float()
+
+
 def initialise_(model: nn.Module, init: InitConfig, config: ModelConfig, seed: int) -> None:
-    """Overwrite every parameter of `model` with its first value."""
+    """Overwrite every parameter of `model` with its first value; works on a sharded model."""
+    drawn = []
     for weight, parameter in zip(plan(model, init, config), model.parameters(), strict=True):
-        parameter.copy_(draw(weight, seed))
+        place, constant = target(weight.name, parameter), _constant(weight)
+        if constant is None:
+            drawn.append((place, weight.std))
+        else:
+            fill_(place, constant)
+    draw_all_(drawn, seed)
 
 
 def weight_record(model: nn.Module, init: InitConfig, config: ModelConfig) -> dict[str, dict]:
     """Per weight: group, shape, fan-in, the std asked for, the std and SHA-256 of what is there."""
     record = {}
     for weight, parameter in zip(plan(model, init, config), model.parameters(), strict=True):
-        values = parameter.detach().cpu().contiguous()
+        values = full(parameter).cpu().contiguous()
         record[weight.name] = {
             "group": weight.group.value,
             "shape": list(weight.shape),

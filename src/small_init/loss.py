@@ -25,7 +25,8 @@ def _blocks(x_ND: Tensor, w_VD: Tensor) -> Iterator[slice]:
         yield slice(start, start + rows)
 
 
-def _product_dtype(x: Tensor) -> torch.dtype:
+def product_dtype(x: Tensor) -> torch.dtype:
+    """The type a matrix product of `x` is done in: autocast's, where it is on."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
@@ -43,7 +44,7 @@ def _normalised(x: Tensor, w_VD: Tensor, target: Tensor) -> tuple[Tensor, Tensor
 class _MeanLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_ND: Tensor, w_VD: Tensor, targets_N: Tensor) -> Tensor:
-        dtype, n = _product_dtype(x_ND), len(targets_N)
+        dtype, n = product_dtype(x_ND), len(targets_N)
         w = w_VD.to(dtype)
         grad_x = torch.empty_like(x_ND)
         grad_w = torch.zeros_like(w_VD, dtype=torch.float32)
@@ -77,7 +78,7 @@ def mean_loss(x_ND: Tensor, w_VD: Tensor, targets_N: Tensor) -> Tensor:
 @torch.no_grad()
 def token_losses(x_ND: Tensor, w_VD: Tensor, targets_N: Tensor) -> Tensor:
     """Cross-entropy of each target in nats, (N,), float32, without gradient."""
-    dtype = _product_dtype(x_ND)
+    dtype = product_dtype(x_ND)
     w = w_VD.to(dtype)
     losses = torch.empty(len(x_ND), dtype=torch.float32, device=x_ND.device)
     for block in _blocks(x_ND, w_VD):

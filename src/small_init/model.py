@@ -1,4 +1,5 @@
-"""A decoder-only transformer: pre-norm, rotary positions, SwiGLU, optionally gated attention.
+"""A decoder-only transformer: pre-norm, rotary positions, SwiGLU, optionally gated attention and
+a mixture of experts.
 
 It knows nothing of training, sharding or the paper. Shape suffixes:
     B batch    T position    D d_model    H head    K d_model / n_heads    F d_ff    V vocabulary
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from small_init.config import Gate, ModelConfig, Norm
 from small_init.loss import mean_loss, token_losses
+from small_init.moe import MixtureOfExperts
 
 
 class _Norm(nn.Module):
@@ -87,6 +89,9 @@ class _Rotate(torch.autograd.Function):
 def rotate(x_BHTK: Tensor, tables: Tensor) -> Tensor:
     """Rotate each (k, k + K/2) pair of channels by its position's angle."""
     cos, sin = tables.to(x_BHTK.dtype)
+    if torch.compiler.is_compiling():  # it fuses the formula, and cannot write into views
+        first, second = x_BHTK.chunk(2, dim=-1)
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
     return _Rotate.apply(x_BHTK, cos, sin)
 
 
@@ -110,12 +115,15 @@ class Attention(nn.Module):
     def heads(self, x_BTD: Tensor) -> Tensor:
         return x_BTD.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
 
-    def forward(self, x_BTD: Tensor, tables: Tensor) -> Tensor:
+    def queries_and_keys(self, x_BTD: Tensor, tables: Tensor) -> tuple[Tensor, Tensor]:
         q_BHTK, k_BHTK = self.heads(self.query(x_BTD)), self.heads(self.key(x_BTD))
-        v_BHTK = self.heads(self.value(x_BTD))
         if self.query_norm is not None and self.key_norm is not None:
             q_BHTK, k_BHTK = self.query_norm(q_BHTK), self.key_norm(k_BHTK)
-        q_BHTK, k_BHTK = rotate(q_BHTK, tables), rotate(k_BHTK, tables)
+        return rotate(q_BHTK, tables), rotate(k_BHTK, tables)
+
+    def forward(self, x_BTD: Tensor, tables: Tensor) -> Tensor:
+        q_BHTK, k_BHTK = self.queries_and_keys(x_BTD, tables)
+        v_BHTK = self.heads(self.value(x_BTD))
         y_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
         y_BTHK = y_BHTK.transpose(1, 2)
         if self.gate is not None:
@@ -144,7 +152,7 @@ class Block(nn.Module):
         self.attention_norm = make_norm(config, config.d_model)
         self.attention = Attention(config)
         self.mlp_norm = make_norm(config, config.d_model)
-        self.mlp = SwiGLU(config)
+        self.mlp = MixtureOfExperts(config) if config.n_experts else SwiGLU(config)
 
     def forward(self, x_BTD: Tensor, tables: Tensor) -> Tensor:
         x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), tables)
@@ -172,7 +180,8 @@ class Transformer(nn.Module):
     def hidden(self, ids_BT: Tensor) -> Tensor:
         """Final normalised states, (B, T, D)."""
         tables = self.tables[:, : ids_BT.shape[1]]
-        x_BTD = self.embedding(ids_BT)
+        # The stream stays in float32 at any precision: at γ = 1 it is small and so are its updates.
+        x_BTD = self.embedding(ids_BT).float()
         for block in self.blocks:
             x_BTD = block(x_BTD, tables)
         return self.norm(x_BTD)
@@ -192,11 +201,23 @@ class Transformer(nn.Module):
 
 
 def parameter_counts(model: nn.Module) -> dict[str, int]:
-    """Trainable numbers in total, in the embedding and readout, and without these."""
+    """Trainable numbers in total, those one token meets ("active": in a mixture, all but the
+    experts it is not sent to), in the embedding and readout, and without these."""
     total = sum(p.numel() for p in model.parameters())
+    active = sum(active_size(n, p, model.config) for n, p in model.named_parameters())  # type: ignore
     tables = {id(p): p.numel() for n, p in model.named_parameters() if n in _TABLES}
     outer = sum(tables.values())
-    return {"total": total, "embedding_and_readout": outer, "non_embedding": total - outer}
+    return {
+        "total": total, "active": active,
+        "embedding_and_readout": outer, "non_embedding": total - outer,
+    }  # fmt: skip
+
+
+def active_size(name: str, parameter: Tensor, config: ModelConfig) -> int:
+    """How many numbers of a weight one token meets; the embedding counts as a whole."""
+    if ".experts." in name:
+        return parameter.numel() // config.n_experts * config.experts_per_token
+    return parameter.numel()
 
 
 _TABLES = ("embedding.weight", "readout.weight")

@@ -16,10 +16,13 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
+from small_init.claims import load_claims
 from small_init.config import (
     PILOT_SEEDS,
     ArmConfig,
     Gate,
+    ParallelConfig,
+    Probes,
     check,
     differences,
     fingerprint,
@@ -33,9 +36,12 @@ CONFIGS = Path("configs")
 LITERAL_EPS = 1e-5  # the ε of the paper's standard setting
 # Home stages, in the order in which an arm that several experiments want finds its home. The
 # calibration comes first: a later arm that happens to have its rate reads its record.
-STAGES = ("calibrate", "pretrain", "ablate-gamma")
+STAGES = ("calibrate", "pretrain", "ablate-gamma", "ablate-epsilon", "ablate-factors", "sink")
 # Objects that exist; an experiment that names another is refused.
-OBJECTS = ("table-1", "figure-1", "figure-4", "figure-s1", "figure-s2")
+OBJECTS = (
+    "table-1", "table-2", "table-3", "table-4", "figure-1", "figure-2", "figure-3", "figure-4",
+    "figure-5", "figure-6", "figure-s1", "figure-s2",
+)  # fmt: skip
 
 
 @dataclass
@@ -46,6 +52,7 @@ class Profile:
     width_ratio: float = 1.0  # the paper's width over ours, for the matched ε
     calibrated: bool = False  # rates come from configs/calibration/<name>.yaml
     base: dict[str, Any] = field(default_factory=dict)  # what all arms of the profile share
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
     seeds: dict[str, list[int]] = field(default_factory=dict)  # named lists of seeds
 
 
@@ -57,6 +64,7 @@ class Grid:
     gamma: list[float] = field(default_factory=list)
     variant: list[str] = field(default_factory=list)  # names in configs/variants.yaml
     seeds: str = "pilot"  # a name in the profile's seeds
+    probes: Probes = Probes.weights  # what the runs record at least; no part of an arm's key
     fields: dict[str, list[Any]] = field(default_factory=dict)  # dotted arm field → values
 
 
@@ -76,6 +84,17 @@ def matched_eps(gamma: float, width_ratio: float) -> float:
     What counts is ε·d^(2γ), the ratio of ε to the embedding's variance; see Figure 2.
     """
     return float(f"{LITERAL_EPS * width_ratio ** (2 * gamma):.6g}")
+
+
+def trained(arm: ArmConfig) -> dict[str, Any]:
+    """What makes two arms one: everything but the probes, which change no number of training.
+
+    A run that records more serves every experiment that asks for less, so the arm is trained once,
+    with the most that any experiment asks for.
+    """
+    identity = arm.identity()
+    del identity["train"]["probes"]
+    return identity
 
 
 # Words of an arm key for fields whose own name is long.
@@ -154,6 +173,7 @@ class Planner:
         arm = merged(
             ArmConfig(), self.profile.base, {"model": size}, {"model": setting},
             {"variant": variant, "init": {"gamma": gamma}, "seeds": self.profile.seeds[grid.seeds]},
+            {"train": {"probes": grid.probes}},
             where=str(path),
         )  # fmt: skip
         if self.rates is not None and "optimizer.lr" not in values:
@@ -171,26 +191,29 @@ class Planner:
         return key, arm
 
     def keep(self, key: str, arm: ArmConfig, stage: str, path: Path) -> str:
-        """Add an arm, or the seeds it lacks; returns the name it is known by.
+        """Add an arm, or the seeds and probes it lacks; returns the name it is known by.
 
         A configuration that is already planned keeps its name and home: its runs serve both.
         """
-        key = self.names.setdefault(fingerprint(arm.identity()), key)
+        key = self.names.setdefault(fingerprint(trained(arm)), key)
         if key not in self.arms:
             self.arms[key], self.stages[key] = arm, stage
             return key
         old = self.arms[key]
-        if old.identity() != arm.identity():
+        if trained(old) != trained(arm):
             raise UserError(f"{path}: arm {key} is already planned with another configuration.")
         old.seeds = sorted({*old.seeds, *arm.seeds})
+        old.train.probes = max(old.train.probes, arm.train.probes, key=list(Probes).index)
         return key
 
     def params(self) -> dict[str, Any]:
         arms: dict[str, dict[str, Any]] = {stage: {} for stage in STAGES}
         for key, arm in sorted(self.arms.items()):
             arms[self.stages[key]][key] = differences(arm, ArmConfig()) | {"seeds": arm.seeds}
+        parallel = differences(self.profile.parallel, ParallelConfig())
         return {
             "profile": self.profile.name,
+            **({"parallel": parallel} if parallel else {}),
             "arms": arms,
             "objects": {name: sorted(keys) for name, keys in self.objects.items()},
         }
@@ -269,6 +292,9 @@ def make_params(profile: str) -> str:
     experiments = [(planner.read(path), path) for path in paths]
     for experiment, path in sorted(experiments, key=lambda e: STAGES.index(e[0].stage)):
         planner.add(experiment, path)
+    # The verdicts read whatever the claims' own objects read.
+    judged = {claim.object for claim in load_claims().claims} & set(OBJECTS)
+    planner.objects["table-4"] = list({key for name in judged for key in planner.objects[name]})
     head = "# Written by `small-init plan` from configs/. Arms: differences from config.py.\n"
     return head + dump(planner.params())
 

@@ -19,44 +19,53 @@ from torch.optim.lr_scheduler import LambdaLR
 from torchmetrics import MeanMetric, SumMetric
 
 from small_init import records
-from small_init.config import ArmConfig
+from small_init.activations import residual_flow
+from small_init.config import ArmConfig, ParallelConfig, Precision
 from small_init.data import PackedData, PackedTokens
 from small_init.errors import UserError
-from small_init.init import initialise_, weight_record
-from small_init.model import Transformer, parameter_counts
-from small_init.probes import full, residual_flow
-from small_init.recorder import Recorder, flat, performance, write_record
+from small_init.init import canonical, full, weight_record
+from small_init.model import Transformer, active_size, parameter_counts
+from small_init.recorder import Recorder, flat, performance, probe_windows, write_record
 from small_init.records import RunSpec
 from small_init.resume import ResumeCheckpoint
 from small_init.schedule import learning_rate_factor
+from small_init.sharding import Ranks
 
-_FLOW_WINDOWS = 16  # validation windows the residual flow is measured on
 records.code_fingerprint()  # now, while the files are the ones that were imported
 
 
 def flops_per_token(model: nn.Module) -> int:
-    """6 × the parameters a token is multiplied with: all matrices but the looked-up embedding."""
-    counted = sum(p.numel() for name, p in model.named_parameters() if p.ndim > 1)
+    """6 × the parameters a token is multiplied with: all matrices but the looked-up embedding, and
+    of a mixture the experts it is sent to."""
+    sizes = [
+        active_size(name, p, model.config)  # type: ignore[arg-type]
+        for name, p in model.named_parameters()
+        if p.ndim > 1
+    ]
+    counted = sum(sizes)
     return 6 * (counted - model.embedding.weight.numel() * (not model.config.tied))  # type: ignore
 
 
 class Pretraining(L.LightningModule):
     """Next-token prediction with AdamW, warm-up and cosine."""
 
-    def __init__(self, arm: ArmConfig, seed: int) -> None:
+    def __init__(self, arm: ArmConfig, seed: int, ranks: Ranks | None = None) -> None:
         super().__init__()
         self.arm, self.seed = arm, seed
+        self.ranks = ranks or Ranks(ParallelConfig())
         self.model: Transformer | None = None
+        self.last_loss: Tensor | float = 0.0  # of the whole batch
         self.last_norm: Tensor | float = 0.0  # of the gradient, before clipping
         # In the checkpoint, so that a resumed run ends with the same sums; float64, since the
-        # code length adds up a whole run.
+        # code length adds up a whole run. What goes in is over all devices already.
+        options: dict[str, Any] = {"nan_strategy": "disable", "sync_on_compute": False}
         self.metrics = nn.ModuleDict(
             {
-                "recent_loss": MeanMetric(nan_strategy="disable"),
-                "recent_norm": MeanMetric(nan_strategy="disable"),
-                "recent_clipped": MeanMetric(nan_strategy="disable"),
-                "clipped": MeanMetric(nan_strategy="disable"),
-                "code_length": SumMetric(nan_strategy="disable"),
+                "recent_loss": MeanMetric(**options),
+                "recent_norm": MeanMetric(**options),
+                "recent_clipped": MeanMetric(**options),
+                "clipped": MeanMetric(**options),
+                "code_length": SumMetric(**options),
             }
         )
         for name in self.metrics:
@@ -66,12 +75,16 @@ class Pretraining(L.LightningModule):
     def metric(self, name: str) -> Any:
         return self.metrics[name]
 
+    def arithmetic(self) -> torch.autocast:
+        """The precision of training, for passes that Lightning does not run."""
+        low = self.arm.train.precision is Precision.bf16
+        return torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=low)
+
     def configure_model(self) -> None:
         # Called again for every stage of the trainer, and before a checkpoint is loaded: an
         # initialisation in any later hook would overwrite a resumed state.
         if self.model is None:
-            self.model = Transformer(self.arm.model)
-            initialise_(self.model, self.arm.init, self.arm.model, self.seed)
+            self.model = self.ranks.build(self.arm, self.seed)
 
     def configure_optimizers(self) -> Any:
         assert self.model is not None
@@ -92,8 +105,9 @@ class Pretraining(L.LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         assert self.model is not None
         loss = self.model(*batch)
-        self.metric("recent_loss").update(loss.detach())
-        self.metric("code_length").update(loss.detach() * self.arm.train.batch_tokens)
+        self.last_loss = self.ranks.mean(loss.detach())
+        self.metric("recent_loss").update(self.last_loss)
+        self.metric("code_length").update(self.last_loss * self.arm.train.batch_tokens)
         return loss
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
@@ -126,29 +140,30 @@ def train(
             f"Arm {spec.arm_key} has model.vocab_size {arm.model.vocab_size}, but the tokens in "
             f"{tokens.folder} were made with {tokens.vocab_size}; set the profile's vocab_size."
         )
+    if arm.model.context != tokens.meta.get("length", arm.model.context):
+        raise UserError(
+            f"Arm {spec.arm_key} has model.context {arm.model.context}, but the sequences in "
+            f"{tokens.folder} have {tokens.meta['length']} tokens; a window must be a sequence."
+        )
     scratch = spec.scratch(tokens.sha256)
-    if (scratch / "record").is_dir():
+    ranks = Ranks(spec.parallel)
+    if ranks.any((scratch / "record").is_dir()):
         return scratch
-    try:
-        scratch.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"Cannot create {scratch}: {error.strerror}.") from None
-    for old in scratch.parent.glob(f"seed-{spec.seed}-*"):
-        if old != scratch:  # of another configuration, data or code
-            shutil.rmtree(old, ignore_errors=True)
-
-    module = Pretraining(arm, spec.seed)
+    if ranks.first:
+        make_room(scratch, spec)
+    module = Pretraining(arm, spec.seed, ranks)
     recorder = Recorder(spec, tokens, progress)
-    resume = ResumeCheckpoint(scratch, checkpoint_seconds)
+    resume = ResumeCheckpoint(scratch, checkpoint_seconds, ranks)
     data = PackedData(tokens, spec.seed, arm.model.context, arm.train.batch_tokens)
-    start = resume.path if resume.path.is_file() else None
-    if start is None:  # else the curve of an abandoned attempt would be drawn under this one
+    start = resume.found()
+    if start is None and ranks.first:
+        # Else the curve of an abandoned attempt would be drawn under this one.
         shutil.rmtree(spec.event_folder, ignore_errors=True)
     logger = TensorBoardLogger(
         spec.event_folder.parent, name="", version=spec.event_folder.name, default_hp_metric=False
     )
     trainer = L.Trainer(
-        accelerator="cpu", devices=1,
+        **ranks.trainer_arguments(),
         precision=arm.train.precision.value, max_steps=arm.steps, max_epochs=-1,
         callbacks=[recorder, resume], logger=logger, use_distributed_sampler=False,
         limit_val_batches=0, num_sanity_val_steps=0, enable_checkpointing=False,
@@ -157,10 +172,10 @@ def train(
     )  # fmt: skip
     module.configure_model()
     assert module.model is not None
-    init_record = {
-        "weights": weight_record(module.model, arm.init, arm.model),
-        "residual_flow": first_flow(module.model, tokens, arm),
-    }
+    init_record: dict[str, Any] = {"weights": weight_record(module.model, arm.init, arm.model)}
+    with module.arithmetic():
+        windows = probe_windows(tokens, arm)
+        init_record["residual_flow"] = residual_flow(module.model, windows)
     trainer.fit(module, data, ckpt_path=start, weights_only=True)
     if trainer.global_step < arm.steps:
         raise SIGTERMException
@@ -178,18 +193,28 @@ def train(
         },
         "clipped_share": float(module.metric("clipped").compute()),
     }  # fmt: skip
-    weights = {name: full(p).contiguous() for name, p in module.model.named_parameters()}
-    records.write_bytes(scratch / "weights.safetensors", save(weights))
-    write_record(scratch, metrics, recorder, init_record, performance(seconds, spec))
-    result = {"val/final": metrics["final"]["loss"]}
-    logger.log_hyperparams(flat(metrics["config"]) | {"seed": spec.seed}, result)
-    logger.finalize("success")
-    resume.path.unlink(missing_ok=True)
+    weights = {}
+    for name, parameter in module.model.named_parameters():
+        whole = full(parameter)
+        if ranks.first:
+            weights[canonical(name)] = whole.cpu().contiguous()
+    if ranks.first:
+        records.write_bytes(scratch / "weights.safetensors", save(weights))
+        write_record(scratch, metrics, recorder, init_record, performance(seconds, spec))
+        result = {"val/final": metrics["final"]["loss"]}
+        logger.log_hyperparams(flat(metrics["config"]) | {"seed": spec.seed}, result)
+        logger.finalize("success")
+        resume.remove()
+    ranks.wait()
     return scratch
 
 
-def first_flow(model: Transformer, tokens: PackedTokens, arm: ArmConfig) -> dict[str, Any]:
-    context = arm.model.context
-    windows = min(_FLOW_WINDOWS, arm.train.curve_tokens // context)
-    ids, _, _ = next(tokens.validation_batches(context, windows * context))
-    return residual_flow(model, ids.to(next(model.parameters()).device))
+def make_room(scratch: Path, spec: RunSpec) -> None:
+    """Make the run's folder, and remove those of its earlier configurations, data or code."""
+    try:
+        scratch.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"Cannot create {scratch}: {error.strerror}.") from None
+    for old in scratch.parent.glob(f"seed-{spec.seed}-*"):
+        if old != scratch:
+            shutil.rmtree(old, ignore_errors=True)

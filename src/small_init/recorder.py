@@ -9,33 +9,55 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import lightning as L
+import numpy as np
 import torch
+from safetensors.torch import save
+from torch import Tensor
 
 from small_init import records
+from small_init.activations import forward_rows
+from small_init.config import ArmConfig, Probes
 from small_init.data import PackedTokens
 from small_init.errors import UserError
 from small_init.evaluation import validate
-from small_init.probes import weight_spectra
+from small_init.events import activation_scalars, heat_map, spectra_scalars
+from small_init.moe import routing
+from small_init.probes import (
+    activation_row,
+    embedding_saturation,
+    group_norms,
+    matrices,
+    snapshot,
+    snapshot_weights,
+    token_classes,
+    weight_spectra,
+)
 from small_init.records import RunSpec
-from small_init.schedule import curve_steps, learning_rate_factor
+from small_init.schedule import curve_steps, decay_left, learning_rate_factor, snapshot_steps
 
+PROBE_WINDOWS = 16  # validation windows that forward passes are probed on
 _LOG_EVERY = 10  # steps between TensorBoard points and looks for a loss that is not finite
 
 
 class Recorder(L.Callback):
-    """Validation, spectra and TensorBoard; its rows are part of the checkpoint."""
+    """Validation, probes and TensorBoard; its rows are part of the checkpoint."""
 
     def __init__(
         self, spec: RunSpec, tokens: PackedTokens, progress: Callable[[int, float], None]
     ) -> None:
         self.spec, self.tokens, self.progress = spec, tokens, progress
-        self.points = set(curve_steps(spec.arm.steps, spec.arm.train.curve_points))
+        points = (spec.arm.steps, spec.arm.train.curve_points)
+        self.points, self.snapshot_steps = set(curve_steps(*points)), snapshot_steps(*points)
         self.curve: list[dict[str, Any]] = []
         self.spectra: list[dict[str, Any]] = []
+        self.activations: list[dict[str, Any]] = []
+        self.snapshots: dict[str, Tensor] = {}
+        self.before: dict[str, Tensor] | None = None  # the matrices one step before a point
         self.seconds = 0.0  # training time of earlier, interrupted attempts
         self.started = time.monotonic()
         self.last_log = (0, self.started)
@@ -43,10 +65,14 @@ class Recorder(L.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         seconds = self.seconds + time.monotonic() - self.started
-        return {"curve": self.curve, "spectra": self.spectra, "seconds": seconds}
+        return {
+            "curve": self.curve, "spectra": self.spectra, "activations": self.activations,
+            "snapshots": self.snapshots, "seconds": seconds,
+        }  # fmt: skip
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.curve, self.spectra = state_dict["curve"], state_dict["spectra"]
+        self.activations, self.snapshots = state_dict["activations"], state_dict["snapshots"]
         self.seconds = state_dict["seconds"]
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -55,10 +81,15 @@ class Recorder(L.Callback):
         if not self.curve:
             self.record(trainer, pl_module, 0)
 
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
+        if self.probes is Probes.all and trainer.global_step + 1 in self.points:
+            # Each rank its own shard; they are gathered weight by weight when they are compared.
+            self.before = {n: p.detach().clone() for n, p in matrices(pl_module.model)}
+
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, *_: Any) -> None:
         step = trainer.global_step
         if step % _LOG_EVERY == 0 or step in self.points:
-            self.log_point(trainer, step, float(outputs["loss"]), pl_module)
+            self.log_point(trainer, step, float(pl_module.last_loss), pl_module)
         if step in self.points:
             self.record(trainer, pl_module, step)
 
@@ -69,7 +100,10 @@ class Recorder(L.Callback):
 
     def validate_finally(self, module: Any) -> None:
         arm = self.spec.arm
-        self.final = validate(module.model, self.tokens, arm.model.context, arm.train.final_tokens)
+        with module.arithmetic():
+            self.final = validate(
+                module.model, self.tokens, arm.model.context, arm.train.final_tokens
+            )
 
     def log_point(self, trainer: L.Trainer, step: int, loss: float, module: Any) -> None:
         if not (math.isfinite(loss) and math.isfinite(module.last_norm)):
@@ -95,13 +129,16 @@ class Recorder(L.Callback):
         trainer.logger.log_metrics(scalars, step)  # type: ignore[union-attr]
 
     def record(self, trainer: L.Trainer, module: Any, step: int) -> None:
-        """One row of the curve and of the spectra, at `step` updates."""
+        """One row of the curve, and the probes, at `step` updates."""
         arm, recent = self.spec.arm, dict[str, float | None]()
         for name in ("recent_loss", "recent_norm", "recent_clipped"):
             metric = module.metric(name)
             recent[name] = float(metric.compute()) if step else None
             metric.reset()
-        validation = validate(module.model, self.tokens, arm.model.context, arm.train.curve_tokens)
+        with module.arithmetic():
+            validation = validate(
+                module.model, self.tokens, arm.model.context, arm.train.curve_tokens
+            )
         lr = arm.optimizer.lr * learning_rate_factor(max(step - 1, 0), arm.steps, arm.optimizer)
         self.curve.append(
             {
@@ -110,20 +147,59 @@ class Recorder(L.Callback):
                 "grad_norm": recent["recent_norm"], "clipped_share": recent["recent_clipped"],
             }
         )  # fmt: skip
-        rows = weight_spectra(module.model, arm.init, arm.model, self.spec.seed)
-        self.spectra += [{"step": step} | row for row in rows]
         scalars = {"val/loss": validation["loss"]}
-        for group in sorted({group_label(row["weight"]) for row in rows}):
-            mine = [row for row in rows if group_label(row["weight"]) == group]
-            for name in ("norm", "stable_rank"):
-                scalars[f"{name}/{group}"] = sum(row[name] for row in mine) / len(mine)
+        if self.probes is not Probes.none:
+            left = decay_left(step, arm.steps, arm.optimizer) if self.probes is Probes.all else None
+            rows = weight_spectra(module.model, arm.init, arm.model, self.spec.seed, left)
+            self.spectra += [{"step": step} | row for row in rows]
+            scalars |= spectra_scalars(rows)
+        if self.probes is Probes.all:
+            rows = self.activation_rows(module.model, step)
+            self.activations += [{"step": step} | row for row in rows]
+            scalars |= activation_scalars(rows)
         trainer.logger.log_metrics(scalars, step)  # type: ignore[union-attr]
+        if self.probes is Probes.all and step in self.snapshot_steps:
+            self.keep_snapshots(trainer, module.model, step)
+
+    @property
+    def probes(self) -> Probes:
+        return self.spec.arm.train.probes
+
+    def activation_rows(self, model: Any, step: int) -> list[dict[str, Any]]:
+        arm = self.spec.arm
+        ends = step in (0, arm.steps)
+        windows = probe_windows(self.tokens, arm)
+        rows = forward_rows(model, windows, all_contexts=ends) + routing(model, windows)
+        rows += group_norms(model, self.before)
+        self.before = None
+        if step == 0:
+            rows += [
+                activation_row(
+                    "embedding_tokens_share", float(self.counts[ids].sum() / self.counts.sum()),
+                    part=str(number),
+                )
+                for number, ids in enumerate(token_classes(self.counts))
+            ]  # fmt: skip
+        return rows + embedding_saturation(model, arm.model, token_classes(self.counts))
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        return self.tokens.token_counts()
+
+    def keep_snapshots(self, trainer: L.Trainer, model: Any, step: int) -> None:
+        parameters, board = dict(matrices(model)), trainer.logger.experiment  # type: ignore
+        for name in snapshot_weights(self.spec.arm.model):
+            kept = snapshot(parameters[name])
+            self.snapshots[f"step-{step}/{name}"] = kept
+            board.add_image(f"row_cosines/{name}", heat_map(kept), step, dataformats="HW")
 
 
-def group_label(weight: str) -> str:
-    """`blocks.3.mlp.up.weight` → `mlp.up`: the weights whose layers are averaged in TensorBoard."""
-    parts = weight.removesuffix(".weight").split(".")
-    return ".".join(parts[2:]) if parts[0] == "blocks" else parts[0]
+def probe_windows(tokens: PackedTokens, arm: ArmConfig) -> Tensor:
+    """The validation windows that forward passes are probed on, (B, T)."""
+    context = arm.model.context
+    windows = min(PROBE_WINDOWS, arm.train.curve_tokens // context)
+    ids_BT, _, _ = next(tokens.validation_batches(context, windows * context))
+    return ids_BT
 
 
 def write_record(
@@ -132,21 +208,16 @@ def write_record(
     """All files under a temporary name, then one rename: a folder `record` is a whole record."""
     draft = scratch / "record.tmp"
     shutil.rmtree(draft, ignore_errors=True)
-    records.write_text(draft / "metrics.json", records.json_text(rounded(metrics)))
+    records.write_text(draft / "metrics.json", records.json_text(records.rounded(metrics)))
     records.write_text(draft / "curve.csv", records.csv_text(recorder.curve))
-    records.write_text(draft / "spectra.csv", records.csv_text(recorder.spectra))
-    records.write_text(draft / "init.json", records.json_text(rounded(init)))
+    if recorder.probes is not Probes.none:
+        records.write_text(draft / "spectra.csv", records.csv_text(recorder.spectra))
+    if recorder.probes is Probes.all:
+        records.write_text(draft / "activations.csv", records.csv_text(recorder.activations))
+        records.write_bytes(draft / "snapshots.safetensors", save(recorder.snapshots))
+    records.write_text(draft / "init.json", records.json_text(records.rounded(init)))
     records.write_text(draft / records.PERFORMANCE_FILE, records.json_text(performance))
     draft.rename(scratch / "record")
-
-
-def rounded(value: Any) -> Any:
-    """Floats with 9 significant digits, all the way down: more than float32 arithmetic can say."""
-    if isinstance(value, dict):
-        return {key: rounded(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [rounded(inner) for inner in value]
-    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def performance(seconds: float, spec: RunSpec) -> dict[str, Any]:

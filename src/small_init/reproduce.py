@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from small_init.errors import UserError
 from small_init.records import Plan, RunSpec, load_plan
-from small_init.runner import jobs_of, publish, train_runs
+from small_init.runner import is_one_of_many, jobs_of, publish, train_runs, train_together
 
 _LOCK = Path("scratch/reproduce.lock")
 
@@ -31,6 +31,9 @@ def train_arms(keys: list[str], jobs: int | None = None) -> None:
         )
     specs = _specs(plan, keys)
     title = keys[0] if len(keys) == 1 else f"{len(keys)} arms"
+    if is_one_of_many():
+        train_together(specs)
+        return
     folders = train_runs(specs, jobs_of(jobs), title)
     for spec in specs:
         publish(spec, folders[spec.arm_key, spec.seed])
@@ -38,7 +41,7 @@ def train_arms(keys: list[str], jobs: int | None = None) -> None:
 
 def _specs(plan: Plan, keys: list[str]) -> list[RunSpec]:
     return [
-        RunSpec(plan.profile, plan.stages[key], key, plan.arms[key], seed)
+        RunSpec(plan.profile, plan.stages[key], key, plan.arms[key], seed, plan.parallel)
         for key in keys
         for seed in plan.arms[key].seeds
     ]
@@ -64,7 +67,9 @@ def _reproduce(targets: list[str], jobs: int | None, force: bool) -> None:
         _dvc(["repro", "pack"])
         stale = _stale([*options, *targets])
     plan = load_plan()
-    keys = [name.split("@")[1] for name in stale or [] if name.split("@")[-1] in plan.arms]
+    # `tokens@<arm>` is not among them: it reads an arm's weights and trains nothing.
+    homes = {f"{stage}@{key}": key for key, stage in plan.stages.items()}
+    keys = [homes[name] for name in stale or [] if name in homes]
     if keys:
         train_runs(_specs(plan, keys), jobs_of(jobs), f"{len(keys)} arms")
     _dvc(["repro", "--allow-missing", *options, *targets])

@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -33,6 +33,7 @@ from small_init.records import RunSpec
 _SLOTS = Path("scratch/slots")
 _SAVED = 143  # exit code of a run that SIGTERM stopped with its state saved
 _GRACE_SECONDS = 60.0  # how long an interrupted run may take to save its state
+_SAY_SECONDS = 30.0  # between two lines on a run that several processes train
 
 
 def jobs_of(asked: int | None) -> int:
@@ -71,17 +72,10 @@ def _work(spec: RunSpec, jobs: int, report: Connection) -> None:
     """A child process: wait for a slot, train, tell the parent how it went."""
     # Ctrl-C reaches the whole process group; the parent passes it on as one SIGTERM each.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    import logging
-    import warnings
-
-    import torch
+    _prepare()
     from lightning.pytorch.utilities.exceptions import SIGTERMException
 
     from small_init.pretrain import train
-
-    warnings.filterwarnings("ignore")
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    torch.set_num_threads(1)
 
     def tell(*message: Any) -> None:
         with suppress(OSError):  # the parent was killed: train on, a later command finds the run
@@ -99,6 +93,20 @@ def _work(spec: RunSpec, jobs: int, report: Connection) -> None:
     except Exception as error:
         tell("error", f"{spec.arm_key}, seed {spec.seed} {_reason(error)}")
         sys.exit(1)
+
+
+def _prepare() -> None:
+    """What every process that trains begins with, before it imports torch."""
+    # Not defaults: another instruction set or thread count adds up in another order.
+    os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "1"}
+    import logging
+    import warnings
+
+    import torch
+
+    warnings.filterwarnings("ignore")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    torch.set_num_threads(1)
 
 
 def _lock_of(spec: RunSpec) -> FileLock:
@@ -200,6 +208,43 @@ def train_runs(specs: Iterable[RunSpec], jobs: int, title: str) -> dict[tuple[st
     if failures:
         raise UserError("\n".join(failures.values()))
     return folders
+
+
+def is_one_of_many() -> bool:
+    """Whether torchrun started this process, as one of those that train each run together."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def train_together(specs: Iterable[RunSpec]) -> None:
+    """As one process of torchrun: train the runs one after the other, and publish each.
+
+    SIGTERM saves the run's state first; the process then ends with exit code 143.
+    """
+    # torchrun passes on what it is sent, Ctrl-C too.
+    signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    _prepare()
+    first = os.environ["RANK"] == "0"
+    from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+    from small_init.pretrain import train
+
+    for spec in specs:
+        said = time.monotonic()
+
+        def say(step: int, loss: float, spec: RunSpec = spec) -> None:
+            nonlocal said
+            if first and time.monotonic() - said > _SAY_SECONDS:
+                said = time.monotonic()
+                run = f"{spec.arm_key} seed {spec.seed}"
+                print(f"{run}: step {step} of {spec.arm.steps}, loss {loss:.3f}", file=sys.stderr)
+
+        try:
+            with _lock_of(spec) if first else nullcontext():
+                scratch = train(spec, say)
+        except SIGTERMException:
+            sys.exit(_SAVED)
+        if first:
+            publish(spec, scratch)
 
 
 def _killed(spec: RunSpec, code: int | None) -> str:

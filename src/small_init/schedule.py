@@ -21,3 +21,20 @@ def curve_steps(steps: int, points: int) -> list[int]:
     first = max(1, steps // 100)
     ratio = (steps / first) ** (1 / (points - 2))
     return sorted({0, steps} | {round(first * ratio**i) for i in range(points - 1)})
+
+
+def snapshot_steps(steps: int, points: int) -> list[int]:
+    """Four steps of the curve: the first, those nearest a tenth and a third of the run in ratio,
+    and the last. A short or coarse curve may give fewer."""
+    curve = curve_steps(steps, points)
+    near = [min(curve[1:], key=lambda step: abs(math.log(step * n / steps))) for n in (10, 3)]
+    return sorted({0, *near, steps})
+
+
+def decay_left(step: int, steps: int, config: OptimizerConfig) -> float:
+    """What decoupled weight decay alone leaves of a matrix after `step` updates, a factor.
+
+    AdamW multiplies by 1 − learning rate · weight decay before it adds its update (1711.05101).
+    """
+    rates = (config.lr * learning_rate_factor(done, steps, config) for done in range(step))
+    return math.prod(1 - rate * config.weight_decay for rate in rates)

@@ -8,6 +8,7 @@ Losses are in nats per token, sizes in parameters.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,16 @@ def mean_interval(values: Iterable[float], confidence: float = CONFIDENCE) -> In
         return Interval(mean, None, None, 1)
     half = stats.t.ppf((1 + confidence) / 2, x.size - 1) * x.std(ddof=1) / math.sqrt(x.size)
     return Interval(mean, float(mean - half), float(mean + half), x.size)
+
+
+def p_value(values: Sequence[float], bound: float = 0.0) -> float:
+    """Two-sided p of Student's t test that the mean of one value per seed is `bound`."""
+    x = np.asarray(values, dtype=float)
+    if x.size < 2:
+        return 1.0
+    if np.ptp(x) == 0:  # no spread: the t statistic is infinite, or undefined at the bound itself
+        return 0.0 if x[0] != bound else 1.0
+    return float(stats.ttest_1samp(x, bound).pvalue)
 
 
 def paired_difference(
@@ -87,6 +98,45 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
         adjusted[name] = largest
     return {name: adjusted[name] for name in p_values}
+
+
+# --- factors -------------------------------------------------------------------------------------
+
+Levels = tuple[bool, ...]
+
+
+def factorial_effects(
+    cells: Mapping[Levels, Mapping[int, float]],
+    names: Sequence[str],
+    confidence: float = CONFIDENCE,
+) -> dict[str, Interval]:
+    """Main effects and interactions of a full two-level design, over the seeds all cells have.
+
+    `cells` maps the levels of the factors, in the order of `names`, to a loss per seed. A main
+    effect is the mean at the factor's high level minus that at its low one, over all levels of the
+    others; "a × b" is the effect of a at high b minus that at low b, and so on: differences of
+    differences, without the factor ½ of some textbooks. Empty where no seed has every cell.
+    """
+    wanted = set(itertools.product((False, True), repeat=len(names)))
+    if set(cells) != wanted:
+        raise ValueError(f"a full design of {len(names)} factors has {len(wanted)} cells")
+    seeds = sorted(set.intersection(*(set(cell) for cell in cells.values())))
+    out: dict[str, Interval] = {}
+    if not seeds:
+        return out
+    for order in range(1, len(names) + 1):
+        for chosen in itertools.combinations(range(len(names)), order):
+            weight = 2 ** (len(names) - order)  # cells that are averaged over
+            values = [
+                sum(
+                    math.prod(1 if levels[i] else -1 for i in chosen) * cell[seed]
+                    for levels, cell in cells.items()
+                )
+                / weight
+                for seed in seeds
+            ]
+            out[" × ".join(names[i] for i in chosen)] = mean_interval(values, confidence)
+    return out
 
 
 # --- loss against size ---------------------------------------------------------------------------

@@ -10,10 +10,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
+from safetensors.numpy import save
 
 from small_init import config, records
+from small_init.config import ArmConfig, Gate, Probes
 
 PAPER = Path(__file__).parents[2] / "paper"
 STEPS = (0, 10, 100, 1000)
@@ -41,7 +44,7 @@ def arm(
     more: dict[str, dict[str, Any]] | None = None,
     **optimizer: Any,
 ) -> Arm:
-    """An arm of a variant; `more` holds further fields of `model` and `init`."""
+    """An arm of a variant; `more` holds further fields of `model`, `init` and `train`."""
     gated = variant == "adjusted"
     eps = 1e-12 if gated else 1e-5 * 16 ** (2 * gamma)
     overrides: dict[str, Any] = {
@@ -56,7 +59,7 @@ def arm(
         "optimizer": optimizer,
     }
     for part, fields in (more or {}).items():
-        overrides[part] |= fields
+        overrides[part] = overrides.get(part, {}) | fields
     key = f"cpu-d{width}-g{round(100 * gamma):03d}-{variant}{suffix}"
     return Arm(key, seeds, overrides, loss, lowest_rank)
 
@@ -111,15 +114,20 @@ def write_record(arm: Arm, seed: int) -> None:
         for step in STEPS
     ]
     records.write_text(folder / "curve.csv", records.csv_text(curve))
+    all_probes = settings.train.probes is Probes.all
     numbers = ("norm", "spectral_norm", "stable_rank", "mean_abs_cos", "mean_cos")
+    prefixes = ("", "change_", "update_") if all_probes else ("", "change_")
     ranks = dict(zip(STEPS, (31.0, 25.0, arm.lowest_rank(seed), 20.0), strict=True))
     spectra = []
     for step in STEPS:
         for layer, offset in ((0, -1.0), (1, 1.0)):  # the mean over layers is `ranks`
-            for name in ("mlp.up", "mlp.down"):
+            for name in ("mlp.up", "mlp.down", "attention.value"):
                 row: dict[str, Any] = {"step": step, "weight": f"blocks.{layer}.{name}.weight"}
-                row |= {f"{prefix}{n}": 1.0 for prefix in ("", "change_") for n in numbers}
-                row["stable_rank"] = ranks[step] + offset if name == "mlp.up" else 1.0
+                row |= {f"{prefix}{n}": 1.0 for prefix in prefixes for n in numbers}
+                if all_probes:
+                    row |= {"random_stable_rank": 25.0, "random_mean_abs_cos": 0.1}
+                if name == "mlp.up":
+                    row |= {f"{prefix}stable_rank": ranks[step] + offset for prefix in prefixes}
                 spectra.append(row)
     records.write_text(folder / "spectra.csv", records.csv_text(spectra))
     first = model.d_model ** (1 - gamma)
@@ -131,7 +139,7 @@ def write_record(arm: Arm, seed: int) -> None:
                 "group": "mlp" if "mlp" in name else "embedding",
                 "shape": shape,
                 "fan_in": model.d_model,
-                "std_asked": model.d_model**-gamma,
+                "std_asked": model.d_model ** -group_gamma(settings, name),
                 "std": model.d_model**-gamma,
                 "sha256": hashlib.sha256(f"{arm.key} {name}".encode()).hexdigest(),
             }
@@ -141,10 +149,76 @@ def write_record(arm: Arm, seed: int) -> None:
             "context": model.context,
             "attention": [0.2 * first] * model.n_layers,
             "attention_single": [first] * model.n_layers,
+            "attention_norm_rms": [norm_output(settings)] * model.n_layers,
             "mlp": [0.5 * model.d_model ** (1.5 - 2 * gamma)] * model.n_layers,
         },
     }
     records.write_text(folder / "init.json", records.json_text(init))
+    if all_probes:
+        rows = [row for step in STEPS for row in activation_rows(settings, step)]
+        records.write_text(folder / "activations.csv", records.csv_text(rows))
+        records.write_bytes(folder / "snapshots.safetensors", save(snapshots(settings, seed)))
+
+
+def group_gamma(settings: ArmConfig, name: str) -> float:
+    own = settings.init.embedding if name.startswith("embedding") else None
+    return settings.init.gamma if own is None else own
+
+
+def norm_output(settings: ArmConfig) -> float:
+    """What the first norm lets through at step 0."""
+    gamma = group_gamma(settings, "embedding.weight")
+    return (1 + settings.model.norm_eps * settings.model.d_model ** (2 * gamma)) ** -0.5
+
+
+def activation_rows(settings: ArmConfig, step: int) -> list[dict[str, Any]]:
+    """The probes of one step. Every other head's share grows with training, the flow falls; the
+    embedding of class c is sensed from step 10^(c/2) on."""
+    model, gamma = settings.model, settings.init.gamma
+    progress = STEPS.index(step) / (len(STEPS) - 1)
+    flow = model.d_model ** (1 - gamma) * (1 - progress / 2)
+    rows: list[dict[str, Any]] = []
+
+    def add(probe: str, value: float, layer: Any = "", part: Any = "", context: Any = "") -> None:
+        names = ("step", "probe", "layer", "part", "context", "value")
+        rows.append(dict(zip(names, (step, probe, layer, part, context, value), strict=True)))
+
+    cuts = [1, 4, 16, 64] if step in (STEPS[0], STEPS[-1]) else []
+    for layer in range(model.n_layers):
+        for context in [*(c for c in cuts if c < model.context), model.context]:
+            add("residual_flow", flow / context**0.5, layer, "attention", context)
+            add("residual_flow", flow / 10, layer, "mlp", context)
+        add("residual_flow_single", flow, layer, "attention", 1)
+        for part in ("attention", "mlp"):
+            add("norm_rms", norm_output(settings), layer, part, model.context)
+        for head in range(model.n_heads):
+            grown = 0.2 * progress * (head % 2) * (layer + 1) / model.n_layers
+            add("first_token_share", 0.01 + grown, layer, head, model.context)
+            add("first_token_alpha", 0.04 + grown, layer, head, model.context)
+        if model.gate is not Gate.none:
+            add("gate_mean", 0.5, layer, "", model.context)
+    add("norm_rms", 1.0, "", "final", model.context)
+    add("uniform_share", 0.01, context=model.context)
+    add("uniform_alpha", 0.04, context=model.context)
+    for token_class in range(8):
+        sensed = step >= 10 ** (token_class / 2)
+        add("embedding_saturation", 1.0 if sensed else norm_output(settings), part=token_class)
+        if step == 0:
+            add("embedding_tokens_share", 2.0 ** -(token_class + 1), part=token_class)
+    return rows
+
+
+def snapshots(settings: ArmConfig, seed: int) -> dict[str, Any]:
+    """Four copies of an up projection; a rank-one part grows on top of the start."""
+    model = settings.model
+    random = np.random.default_rng(seed)
+    first = random.standard_normal((model.d_ff, model.d_model))
+    one = np.outer(random.standard_normal(model.d_ff), random.standard_normal(model.d_model))
+    name = f"blocks.{model.n_layers // 2}.mlp.up.weight"
+    return {
+        f"step-{step}/{name}": (first + 3 * index * one).astype(np.float16)
+        for index, step in enumerate(STEPS)
+    }
 
 
 def write_project(objects: dict[str, list[Arm]]) -> None:

@@ -1,0 +1,1 @@
+"""What a model will look like at its first step: predicted, measured, judged before the run."""

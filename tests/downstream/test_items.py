@@ -1,0 +1,240 @@
+"""The embedded tasks: answers computed anew, nothing from the training text, blind at chance."""
+
+import json
+import random
+from collections import Counter
+
+import pytest
+
+from small_init.corpus.generated import Problem, question_split
+from small_init.errors import UserError
+from small_init.evaluate import continuation, knowledge, reasoning, tasks
+from small_init.evaluate.items import Item, balanced, with_wrong_answers
+from small_init.evaluate.solve import MODELS, solve
+from small_init.evaluate.training_text import TrainingText, calculations, copied, signature
+
+
+def problem(family: str, question: str, answer: str, language: str = "en", steps: str = ""):
+    return Problem(question, answer, language, family, steps)
+
+
+@pytest.mark.parametrize(("family", "question", "answer", "language"), [
+    ("chain_sum", "Calculate 6 + 8 - 20.", "-6", "en"),
+    ("products", "Solve the following multiplication: 92 * 32.", "2944", "en"),
+    ("sums", "求 751 + 655 的值。", "1406", "zh"),
+    ("products", "计算：10 × 707。", "7070", "zh"),
+    ("leg_counting", "How many legs are there in total if you have 10 fireflys, 1 praying mantis, "
+     "3 sheeps?", "78", "en"),
+    ("spell_backward", "Spell this word backward: oribi", "ibiro", "en"),
+    ("letter_counting", 'How many times does the letter "o" appear in the text: "Of old"?', "2",
+     "en"),
+    ("shopping", "小明买了 6 斤苹果，每斤 30 元，又买了 8 本字典，每本 4 元。付了 300 元，"
+     "应找回多少元？",
+     "88 元", "zh"),
+    ("journeys", "甲、乙两车同时从西安和福州出发，相向而行。甲车每小时行 33 千米，"
+     "乙车每小时行 106 千米，"
+     "两地相距 973 千米，几小时后相遇？", "7 小时", "zh"),
+    ("ages", "郭雪今年 3 岁，刘洋比郭雪大 1 岁。19 年后，刘洋和郭雪一共多少岁？", "45 岁", "zh"),
+    ("cages", "笼子里有鸡和兔共 45 只，一共有 126 条腿，鸡有几只？", "27 只", "zh"),
+    ("discounts", "一条毛巾原价 270 元，现在打七折，李娜买 2 条要付多少元？", "378 元", "zh"),
+    ("orders", "李娜比徐亮矮，徐亮比小明矮，吴倩比小明高。谁最矮？", "李娜", "zh"),
+    ("reversals", "把“金山西”倒过来写。", "西山金", "zh"),
+    ("counting", "“月江江江江月”里有几个“江”？", "4", "zh"),
+    ("syllogism", "All tigers are doctors. Some doctors are not writers. Does it follow that some "
+     "tigers are not writers? Yes or no?", "No", "en"),
+    ("syllogism", "All musicians are bees. All bees are engineers. Does it follow that some "
+     "musicians are engineers? Yes or no?", "Yes", "en"),
+    ("syllogisms", "已知没有医生是学生，所有的农民都是学生。能否推出没有医生是农民？", "能", "zh"),
+    ("unheard_of", "What is love?", None, "en"),
+])  # fmt: skip
+def test_answers_are_computed_from_the_words(family, question, answer, language):
+    assert solve(problem(family, question, "?", language)) == answer
+
+
+def test_worked_steps_must_be_exact():
+    exact = problem("gsm_symbolic", "?", "12", steps="He pays 3*5=15. 15-3 = $12 are left.")
+    rounded = problem("gsm_symbolic", "?", "4", steps="He gets 9*0.5=4.")
+    half = problem("gsm_symbolic", "?", "4.5", steps="He gets 9*0.5=4.5.")
+    assert solve(exact) == "12"
+    assert solve(rounded) is None
+    assert solve(half) is None
+
+
+def test_models_of_three_kinds_without_an_empty_one():
+    assert len(MODELS) == 109  # 2^7 less those that leave a set empty, by inclusion and exclusion
+
+
+def document(key: str, text: str, **more) -> dict:
+    base = {"id": key, "text": text, "split": "train", "language": "en", "domain": "prose",
+            "fields": {}, "source": key.split("/")[0]}  # fmt: skip
+    return base | more
+
+
+def math(key: str, question: str, text: str) -> dict:
+    return document(key, text, domain="math", fields={"question": question, "answer": "?"})
+
+
+def training(*documents: dict) -> TrainingText:
+    text = TrainingText()
+    for one in documents:
+        text.add(one)
+    return text
+
+
+def test_what_is_trained_on_is_not_asked():
+    text = training(
+        math("math-en/1-chain_sum", "Calculate 27 + 5.", "Question: Calculate 27 + 5."),
+        math(
+            "math-zh/2-shopping",
+            "小明买了 3 支铅笔，每支 5 元。",
+            "解答：3 × 5 = 15，8 + 15 = 23。",
+        ),
+        math("math-zh/3-reversals", "把“金山西”倒过来写。", "把“金山西”倒过来写。"),
+    )
+    assert text.asks("sums", "求 27 + 5 的值。"), "the same sum in the other language"
+    assert text.asks("chain_sum", "Calculate 5 + 27."), "the other order"
+    assert text.asks("chain_sum", "Calculate 15 + 8."), "on the way of another question"
+    assert text.asks("products", "计算：5 × 3。")
+    assert text.asks("shopping", "小红买了 5 支钢笔，每支 3 元。"), "the same numbers"
+    assert text.asks("reversals", "把“金山西”倒过来写。")
+    assert not text.asks("chain_sum", "Calculate 15 - 8.")
+    assert not text.asks("sums", "求 27 + 6 的值。")
+    assert not text.asks("reversals", "把“西山金”倒过来写。")
+
+
+def test_calculations_know_their_sign():
+    assert calculations("7 - 3 = 4, 3 × 7 = 21") == {("-", "7", "3"), ("*", "3", "7")}
+
+
+def test_signature_of_a_text_with_numbers_is_the_text():
+    question = 'How many times does the letter "e" appear in the text: "paragraph 1 E 8"?'
+    assert signature("letter_counting", question) == ("letter_counting", "paragraph 1 E 8")
+
+
+def test_copied_runs_are_found_across_punctuation_and_case():
+    long = "a b c d e f g h i j k l m n o p"
+    texts = [
+        f"X {long} y",
+        "a b c d e f g",
+        "中华人民共和国各级人民法院依法独立审判",
+        "nothing here",
+    ]
+    corpus = [
+        "before. " + long.upper().replace(" ", ", "),
+        "又，中华人民共和国各级人民法院依法独立审判。",
+    ]
+    assert copied(texts, corpus, 13) == [True, False, True, False]
+    assert copied([f"{long}"], ["a b c d e f g h", "i j k l m n o p"], 13) == [False]
+
+
+def test_wrong_answers_are_others_right_ones_so_a_blind_model_is_at_chance():
+    values = [f"{n % 50}" for n in range(1000)]
+    items = [("all", Item(str(n), "", value, group=str(n // 10))) for n, value in enumerate(values)]
+    made = list(with_wrong_answers(items, random.Random(0)))
+    assert len(made) == 1000
+    assert all(len({item.right, *item.wrong}) == 4 for item in made)
+    # A model with a favourite order of the answers, whatever is asked.
+    hits = sum(item.right == max(item.right, *item.wrong) for item in made)
+    assert hits / 1000 == pytest.approx(0.25, abs=0.04)
+
+
+def test_balance():
+    items = [Item(str(n), "", "Yes" if n % 4 else "No") for n in range(100)]
+    assert Counter(item.right for item in balanced(items, 60)) == {"Yes": 25, "No": 25}
+    assert len(balanced(items, 20)) == 20
+
+
+@pytest.mark.parametrize("name", ["arithmetic_zh", "orders_zh", "syllogisms_en", "symbols_zh"])
+def test_reasoning_items(name, monkeypatch):
+    monkeypatch.setattr(reasoning, "ITEMS", 24)
+    known = [item.key.partition("/")[2] for item in reasoning.reasoning(name, training(), bool)]
+    family = reasoning.FAMILIES[name][-1]
+    asked = [
+        p.question for p, _ in zip(
+            reasoning.questions(name[-2:], family, training(), random.Random(0)), range(5),
+            strict=False,
+        )
+    ]  # fmt: skip
+    assert len(known) == len(set(known)) > 0
+    assert all(question_split(question) == "test" for question in asked)
+    text = training(*(math(f"m/{n}-{family}", q, q) for n, q in enumerate(asked)))
+    again = reasoning.questions(name[-2:], family, text, random.Random(0))
+    assert next(again).question not in asked
+
+
+LEADS = [
+    document(
+        f"wiki-leads/{name}",
+        f"{name} is a {colour} animal of the {place} with very many names. It eats.",
+        fields={"title": name, "topic": topic},
+    )
+    for name, colour, place, topic in (
+        (f"Xy{n}", f"colour{n} and tall", f"land{n}", f"Topic {n % 5}") for n in range(40)
+    )
+]
+
+
+def test_knowledge_items_ask_in_new_words():
+    for name, cue in (("titles_en", "In one phrase"), ("topics_en", "belongs to the topic")):
+        items = knowledge.knowledge(name, LEADS)
+        assert len(items) == 40
+        texts = " ".join(one["text"] for one in LEADS)
+        for item in items:
+            assert cue in item.context
+            assert item.context + item.right not in texts
+    topics = Counter(item.right for item in knowledge.knowledge("topics_en", LEADS))
+    assert set(topics.values()) == {8}
+
+
+def test_continuations_come_from_validation_and_other_documents():
+    words = random.Random(0)
+    held = [
+        document(
+            f"wiki-leads/T{n}",
+            " ".join(f"w{words.randrange(10**6)}" for _ in range(80)),
+            split="val",
+        )
+        for n in range(12)
+    ]
+    text = training(*held, document("wiki-leads/train", held[0]["text"]))
+    found = continuation.continuations("en", text, bool)
+    cut = continuation.CUTS["en"]
+    assert found["local_en"]
+    by_text = {one["text"]: one["id"].split("/")[1] for one in held}
+    for short, long in zip(found["local_en"], found["long_en"], strict=True):
+        assert long.context.endswith(short.context)
+        assert (short.right, short.wrong) == (long.right, long.wrong)
+        assert {len(choice) for choice in (long.right, *long.wrong)} == {cut.continuation}
+        assert long.group != "T0", "this document is in the training text, too"
+        homes = [
+            home
+            for choice in (long.right, *long.wrong)
+            for t, home in by_text.items()
+            if choice in t
+        ]
+        assert homes[0] == long.group
+        assert long.group not in homes[1:]
+
+
+def test_a_corpus_of_too_few_texts_is_one_sentence(tmp_path, monkeypatch, tokenizer):
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    monkeypatch.setattr(tasks.TrainingText, "read", lambda corpus: training(*LEADS))
+    monkeypatch.setattr(tasks, "PackedTokens", lambda folder: None)
+    monkeypatch.setattr(tasks, "packed_texts", lambda *_: {one["text"] for one in LEADS})
+    monkeypatch.setattr(reasoning, "FAMILIES", {"orders_zh": ("orders",)})
+    monkeypatch.setattr(knowledge, "NAMES", ("titles_en",))
+    monkeypatch.setattr(continuation, "CUTS", {})
+    monkeypatch.setattr(reasoning, "ITEMS", 8)
+    with pytest.raises(UserError, match="gives 8 items for the task orders_zh, and 500 are needed"):
+        tasks.build_tasks(tmp_path)
+    assert not (tmp_path / "tasks").exists()
+    contents = []
+    for _ in range(2):
+        tasks.build_tasks(tmp_path, least=8)
+        contents.append({p.name: p.read_bytes() for p in (tmp_path / "tasks").iterdir()})
+    assert contents[0] == contents[1]
+    manifest = json.loads(contents[0]["manifest.json"])["tasks"]
+    assert manifest["orders_zh"]["items"] == 8
+    assert manifest["orders_zh"]["chance"] == 0.25
+    row = json.loads(contents[0]["titles_en.jsonl"].splitlines()[0])
+    assert row["choices"][row["answer"]] == row["target"]

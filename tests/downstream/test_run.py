@@ -1,0 +1,156 @@
+"""Every task from the configuration to the record, against a scorer of twenty lines."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from small_init import cli, records
+from small_init.corpus.tokenizer import EOT_ID
+from small_init.errors import UserError
+from small_init.evaluate import checkpoint, run, suite
+
+from .conftest import ARM, ITEMS, ROOT, tiny_model
+
+
+def log_likelihood(model, tokenizer, context: str, answer: str) -> float:
+    """Of the tokens of `context + answer` that `context` alone does not have."""
+    text = [EOT_ID, *tokenizer.encode(context + answer).ids]
+    alone = [EOT_ID, *tokenizer.encode(context).ids] if context else [EOT_ID]
+    shared = next((n for n, (a, b) in enumerate(zip(text, alone, strict=False)) if a != b),
+                  min(len(text), len(alone)))  # fmt: skip
+    with torch.no_grad():
+        log_p = model(torch.tensor([text]))[0].double().log_softmax(-1)
+    return sum(float(log_p[at - 1, text[at]]) for at in range(shared, len(text)))
+
+
+def line(model, tokenizer, context: str) -> str:
+    ids = [EOT_ID, *tokenizer.encode(context).ids][-40:]
+    new: list[int] = []
+    while len(new) < 24 and EOT_ID not in new and "\n" not in tokenizer.decode(new):
+        with torch.no_grad():
+            new.append(int(model(torch.tensor([ids + new]))[0, -1].argmax()))
+    return tokenizer.decode([n for n in new if n != EOT_ID]).split("\n")[0].strip()
+
+
+@pytest.fixture
+def evaluated(project):
+    found = checkpoint.of_run("cpu", ARM, 0)
+    return found, run.task_record(found, suite.embedded("cpu"))
+
+
+def test_lm_evals_numbers_are_the_reference_scorers(evaluated):
+    found, record = evaluated
+    model, tokenizer = found.model(), found.tokenizer()
+    for name in (*ITEMS, "arithmetic_exact_zh"):
+        items = suite.embedded("cpu")[name].items()
+        task = record["tasks"][name]
+        assert task["items"] == len(items) == 50
+        right, normalised, nats = "", "", 0.0
+        for item in items:
+            if "exact" in name:
+                right += str(int(line(model, tokenizer, item["context"]) == item["target"]))
+                continue
+            lls = [log_likelihood(model, tokenizer, item["context"], c) for c in item["choices"]]
+            by_length = [x / len(c) for x, c in zip(lls, item["choices"], strict=True)]
+            nats -= lls[item["answer"]]
+            if task["metric"] == "acc_mutual_info":
+                lls = [x - log_likelihood(model, tokenizer, "", c)
+                       for x, c in zip(lls, item["choices"], strict=True)]  # fmt: skip
+            right += str(int(max(range(len(lls)), key=lls.__getitem__) == item["answer"]))
+            normalised += str(int(by_length.index(max(by_length)) == item["answer"]))
+        assert task["correct"] == right, name
+        assert task["accuracy"] == right.count("1") / 50
+        if "exact" not in name:
+            assert task["correct_normalised"] == normalised, name
+            size = sum(len(item["target"].encode()) for item in items)
+            assert task["loss"] == pytest.approx(nats / size, rel=1e-5)
+
+
+def test_record_says_what_a_reader_needs(evaluated):
+    _, record = evaluated
+    tasks = record["tasks"]
+    assert set(tasks) == set(suite.embedded("cpu"))
+    assert tasks["orders_zh"]["chance"] == 0.5
+    assert tasks["long_en"]["groups"][:7] == [0, 0, 0, 1, 1, 1, 2]
+    assert "groups" not in tasks["orders_zh"]
+    assert tasks["arithmetic_exact_zh"]["loss"] is None
+    shown = tasks["arithmetic_zh"]["samples"]
+    assert len(shown) == run.SAMPLES
+    assert set(shown[0]) == {"context", "right", "written"}
+    others = [t for t in tasks.values() if t["family"] != "reasoning"]
+    assert others
+    assert not any("samples" in task for task in others), "text that is not ours to pass on"
+
+
+def test_command_writes_the_same_bytes_twice(project, capsys):
+    path = records.task_record("cpu", ARM, 0)
+    contents = []
+    for _ in range(2):
+        cli.main(["evaluate", "--arm", ARM])
+        contents.append(path.read_bytes())
+    assert contents[0] == contents[1]
+    assert str(path) in capsys.readouterr().out
+    record = json.loads(contents[0])
+    assert (record["arm"], record["seed"], record["profile"]) == (ARM, 0, "cpu")
+    assert math.isfinite(record["tasks"]["long_en"]["loss"])
+
+
+def test_command_prints_any_task_for_any_checkpoint(project, capsys):
+    weights = str(records.weights_file(ARM, 0))
+    cli.main(["evaluate", "--checkpoint", weights, "--tasks", "orders_zh", "--limit", "5"])
+    printed = capsys.readouterr().out
+    assert "orders_zh" in printed
+    assert "acc" in printed
+    assert not records.task_record("cpu", ARM, 0).exists()
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    (["--arm", "cpu-none"], "no arm cpu-none"),
+    (["--arm", ARM, "--tasks", "orders_zz"], "did you mean orders_zh"),
+    (["--checkpoint", "weights.bin"], "does not say which run it is"),
+])  # fmt: skip
+def test_wrong_input_is_one_sentence(project, capsys, arguments, sentence):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["evaluate", *arguments])
+    assert sentence in str(stopped.value)
+    assert "\n" not in str(stopped.value)
+
+
+def test_missing_items_name_the_stage(project):
+    (project / "data/cpu/tasks/orders_zh.jsonl").unlink()
+    with pytest.raises(UserError, match="dvc repro tasks"):
+        suite.load_tasks(["orders_zh"], "cpu")
+
+
+def test_another_tokenizer_is_refused(project):
+    path = project / "data/cpu/tokenizer.json"
+    path.write_text(path.read_text().replace("\n", "\n\n", 1))
+    with pytest.raises(UserError, match="another corpus or with another tokenizer"):
+        checkpoint.of_run("cpu", ARM, 0).tokenizer()
+
+
+def test_other_weights_are_refused(project):
+    found = checkpoint.of_run("cpu", ARM, 0)
+    found.weights.write_bytes(b"\0" * 16)
+    with pytest.raises(UserError, match="does not hold the weights"):
+        found.model()
+    found.weights.unlink()
+    with pytest.raises(UserError, match="no weights"):
+        found.model()
+
+
+def test_half_precision_weights_load(project):
+    model = checkpoint.of_run("cpu", ARM, 0).model()
+    expected = dict(tiny_model().named_parameters())
+    for name, value in model.named_parameters():
+        assert value.dtype is torch.float32
+        torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-3)
+
+
+def test_lm_eval_itself_finds_every_configuration(project):
+    from lm_eval.tasks import TaskManager
+
+    manager = TaskManager(include_path=str(ROOT / "configs/tasks"), include_defaults=False)
+    assert set(manager.all_tasks) == set(suite.embedded("cpu"))
