@@ -48,9 +48,10 @@ def make() -> Path:
         "index": [index_entry(plan, name) for name in OBJECTS],
     }
     home = records.results_folder(plan.profile)
-    inputs = {"data": json.dumps(data, ensure_ascii=False)}
+    text = json.dumps(data, ensure_ascii=False)
     root = Path.cwd()
     for kind in ("pdf", "html"):
+        inputs = {"data": text, "kind": kind}
         content = typst.compile(TEMPLATE, root=root, sys_inputs=inputs, format=kind, timestamp=0)
         assert isinstance(content, bytes)
         records.write_bytes(home / f"report.{kind}", content)
@@ -126,10 +127,18 @@ def object_entries(profile: str, name: str) -> list[dict[str, Any]]:
     text = _read(folder / f"{name}.md")
     entry: dict[str, Any] = {"name": name, "label": label_of(name), "kind": kind}
     if kind == "figures":
-        pages = sorted(folder.glob(f"{name}-*.png"))
         _read_bytes(folder / f"{name}.png")
-        images = [f"/{path.as_posix()}" for path in [folder / f"{name}.png", *pages]]
-        return [entry | {"caption": spans(text), "images": images}]
+        pages = [name, *sorted(path.stem for path in folder.glob(f"{name}[a-z].png"))]
+        return [
+            entry
+            | {
+                "name": page,
+                "label": label_of(page),
+                "caption": spans(_read(folder / f"{page}.md")),
+                "image": f"/{(folder / page).as_posix()}.png",
+            }
+            for page in pages
+        ]
     caption, table = text.split("\n|", 1)
     lines = [line.strip("|").split("|") for line in ("|" + table).strip().splitlines()]
     cells = [[cell.strip() for cell in line] for line in lines]

@@ -16,6 +16,7 @@ import tiny
 import torch
 from safetensors.torch import load_file
 
+from small_init.activations import residual_flow
 from small_init.config import ArmConfig, ParallelConfig, Shard, merged
 from small_init.data import PackedTokens
 from small_init.errors import UserError
@@ -23,7 +24,6 @@ from small_init.evaluation import validate
 from small_init.model import Transformer
 from small_init.plan import dump
 from small_init.pretrain import train
-from small_init.probes import residual_flow
 from small_init.records import RunSpec, load_plan, load_run, weights_file
 from small_init.sharding import Ranks
 

@@ -110,7 +110,7 @@ def project(tmp_path, monkeypatch, tokenizer):
         "config": {"variant": "adjusted", **config.identity()},
         "data": {"meta_sha256": records.sha256(home / "packed/meta.json")},
     }  # fmt: skip
-    for name in records.RECORD_FILES:
+    for name in records.record_files(config.train.probes):
         records.write_text(folder / name, records.json_text(metrics))
     weights = {name: value.half() for name, value in model.named_parameters()}
     records.write_bytes(records.weights_file(ARM, 0), save(weights))
