@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from runs import demand_one_arm_each, load, table, unique_in_order
-from style import COLUMN, Row, look, run_script, save_figure, save_table, signed
+from style import COLUMN, Row, look, plt, run_script, save_figure, save_table, signed
 
 from small_init import records
 from small_init.errors import UserError

@@ -192,3 +192,9 @@ def test_log_minimum_finds_a_learning_rate() -> None:
     edge = statistics.log_minimum(rates, [1, 2, 3, 4])
     assert edge.x == pytest.approx(1e-3)
     assert edge.edge
+
+
+def test_detectable_effect_of_two_pairs_at_a_strict_level() -> None:
+    # One degree of freedom: |N(0, 1)| stays below its 80 % quantile 1.28, times t's 127.3.
+    found = statistics.minimum_detectable_effect(1.0, 2, confidence=0.995)
+    assert found == pytest.approx(1.2816 * 127.32 / math.sqrt(2), rel=0.01)

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from small_init.claims import load_claims
+from small_init.claims import CLAIMS, load_claims
 from small_init.config import (
     PILOT_SEEDS,
     ArmConfig,
@@ -293,7 +293,8 @@ def make_params(profile: str) -> str:
     for experiment, path in sorted(experiments, key=lambda e: STAGES.index(e[0].stage)):
         planner.add(experiment, path)
     # The verdicts read whatever the claims' own objects read.
-    judged = {claim.object for claim in load_claims().claims} & set(OBJECTS)
+    claims = load_claims().claims if CLAIMS.is_file() else []
+    judged = {claim.object for claim in claims} & set(OBJECTS)
     planner.objects["table-4"] = list({key for name in judged for key in planner.objects[name]})
     head = "# Written by `small-init plan` from configs/. Arms: differences from config.py.\n"
     return head + dump(planner.params())

@@ -88,7 +88,7 @@ def minimum_detectable_effect(
         # The other tail adds nothing that shows once the power is above one half.
         return float(stats.nct.sf(critical, n - 1, noncentrality)) - power
 
-    return sd / math.sqrt(n) * float(optimize.brentq(shortfall, 0.0, 60.0))
+    return sd / math.sqrt(n) * float(optimize.brentq(shortfall, 0.0, 3 * critical + 10))
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
