@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from matplotlib.axes import Axes
 from runs import demand_one_arm_each, load, table, unique_in_order
 from style import COLUMN, Row, look, plt, run_script, save_figure, save_table, signed
 
-from small_init import records
+from small_init.contrasts_tasks import task_record
 from small_init.errors import UserError
 from small_init.evaluate import intervals
 from small_init.evaluate.intervals import Task, accuracy_limits, item_scores, paired_items
@@ -52,20 +51,6 @@ def make() -> Path:
         raise UserError(f"{NAME} needs γ = {USUAL:g} and γ = {SMALL:g} of one variant.")
     draw(rows, shown)
     return save_table(NAME, rows, columns(), caption(rows), shown)
-
-
-def task_record(run: Run) -> dict[str, Any]:
-    """What `small-init evaluate --arm` wrote for the run."""
-    path = records.task_record(run.metrics["profile"], run.arm, run.seed)
-    if not path.is_file():
-        raise UserError(
-            f"There is no {path}; make it with `small-init evaluate --arm {run.arm}`, or restore "
-            "it with `git checkout`."
-        )
-    record = json.loads(path.read_text())
-    if (record["arm"], record["seed"]) != (run.arm, run.seed):
-        raise UserError(f"{path} belongs to {record['arm']}, seed {record['seed']}; restore it.")
-    return record
 
 
 # --- numbers -------------------------------------------------------------------------------------

@@ -237,7 +237,9 @@ def tasks_project(
                 "text": task("language", gamma / 2),
             }
             path = records.task_record("cpu", one.arm, seed)
-            records.write_text(path, records.json_text({"tasks": found}))
+            records.write_text(
+                path, records.json_text({"arm": one.arm, "seed": seed, "tasks": found})
+            )
             runs.append(one)
     return runs
 

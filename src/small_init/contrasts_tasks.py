@@ -29,7 +29,10 @@ def reasoning_gain(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
     seeds = sorted(usual.keys() & small.keys())
     if not seeds:
         return Evidence(0)
-    tasks = {g: {s: _tasks(arm[s]) for s in seeds} for g, arm in ((USUAL, usual), (SMALL, small))}
+    tasks = {
+        g: {s: task_record(arm[s])["tasks"] for s in seeds}
+        for g, arm in ((USUAL, usual), (SMALL, small))
+    }
     values = {
         seed: _gain(tasks[USUAL][seed], tasks[SMALL][seed], REASONING)
         - _gain(tasks[USUAL][seed], tasks[SMALL][seed], KNOWLEDGE)
@@ -73,14 +76,18 @@ def _by_seed(runs: Any) -> dict[int, Run]:
     return found
 
 
-def _tasks(run: Run) -> dict[str, Any]:
+def task_record(run: Run) -> dict[str, Any]:
+    """What `small-init evaluate --arm` wrote for the run; one missing or foreign is an error."""
     path = records.task_record(run.metrics["profile"], run.arm, run.seed)
     if not path.is_file():
         raise UserError(
             f"There is no {path}; make it with `small-init evaluate --arm {run.arm}`, or restore "
             "it with `git checkout`."
         )
-    return json.loads(path.read_text())["tasks"]
+    record = json.loads(path.read_text())
+    if (record["arm"], record["seed"]) != (run.arm, run.seed):
+        raise UserError(f"{path} belongs to {record['arm']}, seed {record['seed']}; restore it.")
+    return record
 
 
 def _members(tasks: Mapping[str, Any], family: str) -> list[str]:
