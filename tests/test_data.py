@@ -109,7 +109,7 @@ def test_broken_meta_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"meta\.json is broken"):
         PackedTokens(folder)
     with pytest.raises(UserError, match=r"dvc repro pack"):
-        PackedTokens(tmp_path / "elsewhere")
+        PackedTokens(tmp_path / "elsewhere" / "packed")
 
 
 def test_tokens_stay_in_the_vocabulary(tokens):

@@ -57,6 +57,7 @@ class Corpus(Enum):
 
     packed = "packed"  # the text
     backcopy = "backcopy"  # the Bigram-Backcopy task (2410.13835); see `backcopy.py`
+    composite = "composite"  # the composite-function task (2405.05409); see `composite.py`
 
 
 class Probes(Enum):
@@ -149,6 +150,8 @@ class ParallelConfig:
     shard: Shard = Shard.full
     checkpoint_activations: bool = False  # keep block inputs alone, compute the rest again
     compile: bool = False  # compile each block
+    device_tflops: float | None = None  # peak of a device at the run's precision, for the MFU
+    device_memory: float | None = None  # GB of a device; `small-init plan` warns by it
 
 
 @dataclass

@@ -70,7 +70,7 @@ class PackedTokens:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.stage = "backcopy" if folder.name == Corpus.backcopy.value else "pack"
+        self.stage = "pack" if folder.name == Corpus.packed.value else folder.name
         path = folder / "meta.json"
         if not path.is_file():
             raise UserError(f"{path} does not exist; make it with `dvc repro {self.stage}`.")
@@ -79,6 +79,8 @@ class PackedTokens:
             self.sha256 = sha256(path)
             self.vocab_size: int = self.meta["vocab_size"]
             self.eot: int = self.meta["eot"]
+            # Where windows end in answers: how many tokens those are, the only targets. Else 0.
+            self.answers: int = self.meta.get("answers", 0)
             dtype = np.dtype(self.meta["dtype"])
             self.shards = [self._map(shard, dtype) for shard in self.meta["train"]["shards"]]
             self.validation = self._map(self.meta["val"], dtype)
@@ -126,9 +128,11 @@ class PackedTokens:
         return np.sum(counts, axis=0)
 
     def pair(self, targets: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of windows (B, T), int64."""
+        """Inputs (B, T) and targets (B, T) of windows, int64; where windows end in answers the
+        targets are these alone."""
         inputs = np.empty(targets.shape, dtype=np.int64)
         inputs[:, 0], inputs[:, 1:] = self.eot, targets[:, :-1]
+        targets = targets[:, -self.answers :] if self.answers else targets
         return torch.from_numpy(inputs), torch.from_numpy(targets.astype(np.int64))
 
     def validation_windows(self, context: int, tokens: int) -> list[tuple[int, int]]:

@@ -45,18 +45,24 @@ class SourceLoss(Metric):
 def validate(model: nn.Module, tokens: PackedTokens, context: int, amount: int) -> dict[str, Any]:
     """Loss of `model` on `amount` validation tokens in windows of `context`.
 
-    Returns nats per token in all ("loss") and "by_source", "bits_per_byte" by language, "tokens".
-    Every rank reads every window, so that a sharded model runs the same passes everywhere.
+    Returns nats per token in all ("loss") and "by_source", "bits_per_byte" by language, "tokens";
+    where windows end in answers also the "accuracy_by_source": the share of them that the model
+    thinks likeliest. Every rank reads every window, so that a sharded model runs the same passes
+    everywhere.
     """
     device = next(model.parameters()).device
     lengths = torch.from_numpy(np.asarray(tokens.token_bytes, dtype=np.int64)).to(device)
     metric = SourceLoss(len(tokens.segments)).to(device)
+    right = torch.zeros(len(tokens.segments), dtype=torch.float64, device=device)
     training = model.training
     model.eval()
     for inputs, targets, source in tokens.validation_batches(context, amount):
         inputs, targets, source = inputs.to(device), targets.to(device), source.to(device)
         losses = model(inputs, targets, per_token=True)
         metric.update(losses, lengths[targets], source)
+        if tokens.answers:
+            likeliest = model(inputs)[:, -tokens.answers :].argmax(-1)
+            right.index_add_(0, source, (likeliest == targets).double().sum(1))
     model.train(training)
     # Of a single source torchmetrics makes a scalar.
     sums = {name: value.cpu().numpy().reshape(-1) for name, value in metric.compute().items()}
@@ -66,15 +72,17 @@ def validate(model: nn.Module, tokens: PackedTokens, context: int, amount: int) 
         mine = [segment.language == language for segment in tokens.segments]
         if (size := sums["bytes"][mine].sum()) > 0:
             bits[language] = sums["nats"][mine].sum() / math.log(2) / size
-    return {
+
+    def by_source(totals: np.ndarray) -> dict[str, float]:
+        rows = zip(tokens.segments, totals, sums["tokens"], strict=True)
+        return {segment.source: float(total / count) for segment, total, count in rows if count}
+
+    found = {
         "loss": float(sums["nats"].sum() / sums["tokens"].sum()),
         "tokens": int(sums["tokens"].sum()),
         "bits_per_byte": {language: float(value) for language, value in bits.items()},
-        "by_source": {
-            segment.source: float(nats / count)
-            for segment, nats, count in zip(
-                tokens.segments, sums["nats"], sums["tokens"], strict=True
-            )
-            if count
-        },
+        "by_source": by_source(sums["nats"]),
     }
+    if tokens.answers:
+        found["accuracy_by_source"] = by_source(right.cpu().numpy())
+    return found

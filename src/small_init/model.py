@@ -190,10 +190,13 @@ class Transformer(nn.Module):
         self, ids_BT: Tensor, targets_BT: Tensor | None = None, per_token: bool = False
     ) -> Tensor:
         """Logits (B, T, V); with targets the mean loss, a scalar with gradient; with `per_token`
-        the loss of each target, (B, T), without gradient."""
+        the loss of each target, (B, T), without gradient. Fewer targets than ids are those of the
+        last positions."""
         x_BTD = self.hidden(ids_BT)
         if targets_BT is None:
             return self.readout(x_BTD)
+        if targets_BT.shape != ids_BT.shape:
+            x_BTD = x_BTD[:, -targets_BT.shape[1] :]
         x_ND, targets_N = x_BTD.flatten(0, 1), targets_BT.flatten()
         if per_token:
             return token_losses(x_ND, self.readout.weight, targets_N).view_as(targets_BT)

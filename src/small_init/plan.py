@@ -36,11 +36,14 @@ CONFIGS = Path("configs")
 LITERAL_EPS = 1e-5  # the ε of the paper's standard setting
 # Home stages, in the order in which an arm that several experiments want finds its home. The
 # calibration comes first: a later arm that happens to have its rate reads its record.
-STAGES = ("calibrate", "pretrain", "ablate-gamma", "ablate-epsilon", "ablate-factors", "sink")
+STAGES = (
+    "calibrate", "pretrain", "ablate-gamma", "ablate-epsilon", "ablate-factors", "sink", "moe",
+    "ablate-robust",
+)  # fmt: skip
 # Objects that exist; an experiment that names another is refused.
 OBJECTS = (
     "table-1", "table-2", "table-3", "table-4", "figure-1", "figure-2", "figure-3", "figure-4",
-    "figure-5", "figure-6", "figure-s1", "figure-s2",
+    "figure-5", "figure-6", "figure-7", "figure-8", "figure-s1", "figure-s2",
 )  # fmt: skip
 
 

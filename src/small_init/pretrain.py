@@ -85,6 +85,7 @@ class Pretraining(L.LightningModule):
         # initialisation in any later hook would overwrite a resumed state.
         if self.model is None:
             self.model = self.ranks.build(self.arm, self.seed)
+            self.flops_per_token = flops_per_token(self.model)
 
     def configure_optimizers(self) -> Any:
         assert self.model is not None
@@ -200,7 +201,7 @@ def train(
             weights[canonical(name)] = whole.cpu().contiguous()
     if ranks.first:
         records.write_bytes(scratch / "weights.safetensors", save(weights))
-        write_record(scratch, metrics, recorder, init_record, performance(seconds, spec))
+        write_record(scratch, metrics, recorder, init_record, performance(seconds, spec, module))
         result = {"val/final": metrics["final"]["loss"]}
         logger.log_hyperparams(flat(metrics["config"]) | {"seed": spec.seed}, result)
         logger.finalize("success")

@@ -126,6 +126,8 @@ class Recorder(L.Callback):
             "train/grad_norm": module.last_norm,
             "train/clipped_share": float(module.metric("clipped").compute()),
         }
+        if utilisation := model_flops_utilisation(speed, module, self.spec):
+            scalars["train/mfu"] = utilisation
         trainer.logger.log_metrics(scalars, step)  # type: ignore[union-attr]
 
     def record(self, trainer: L.Trainer, module: Any, step: int) -> None:
@@ -220,10 +222,22 @@ def write_record(
     draft.rename(scratch / "record")
 
 
-def performance(seconds: float, spec: RunSpec) -> dict[str, Any]:
+def model_flops_utilisation(tokens_per_second: float, module: Any, spec: RunSpec) -> float | None:
+    """Share of the devices' peak that the model's own operations take (2204.02311; 6 a parameter
+    and token, none for attention scores); None where the profile does not state a peak."""
+    if spec.parallel.device_tflops is None:
+        return None
+    peak = 1e12 * spec.parallel.device_tflops * module.ranks.world
+    return tokens_per_second * module.flops_per_token / peak
+
+
+def performance(seconds: float, spec: RunSpec, module: Any) -> dict[str, Any]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB, but bytes on macOS
+    speed = spec.arm.train.tokens / seconds
+    utilisation = model_flops_utilisation(speed, module, spec)
     return {
-        "seconds": round(seconds, 1), "tokens_per_second": round(spec.arm.train.tokens / seconds),
+        "seconds": round(seconds, 1), "tokens_per_second": round(speed),
+        **({"mfu": round(utilisation, 4)} if utilisation else {}),
         "peak_memory_bytes": peak * (1 if sys.platform == "darwin" else 1024),
         "device": platform.processor() or platform.machine(), "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
