@@ -34,6 +34,16 @@ def test_inputs_begin_with_end_of_text_and_predict_the_stream(tokens):
     assert torch.equal(inputs[:, 1:], targets[:, :-1])
 
 
+def test_where_windows_end_in_answers_these_are_the_only_targets(tmp_path):
+    folder = write_packed(tmp_path / "packed")
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps(meta | {"answers": 2}))
+    whole = np.arange(32).reshape(2, 16) % VOCAB
+    inputs, targets = PackedTokens(folder).pair(whole)
+    assert inputs[:, 1:].tolist() == whole[:, :-1].tolist()
+    assert targets.tolist() == whole[:, -2:].tolist()
+
+
 def test_an_epoch_has_every_window_once_and_the_next_another_order(tokens):
     available = tokens.windows(16)
     batches = TrainingBatches(tokens, 0, 16, 1, rank=0, world=1)

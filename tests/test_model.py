@@ -56,6 +56,14 @@ def test_no_position_sees_a_later_one(changes):
     assert (x.grad[:, :6].abs().sum(-1) > 0).all()
 
 
+def test_fewer_targets_are_those_of_the_last_positions():
+    model, (ids, targets) = build(), batch()
+    losses = model(ids, targets, per_token=True)
+    assert torch.equal(model(ids, targets[:, -3:], per_token=True), losses[:, -3:])
+    mean = model(ids, targets[:, -3:])
+    assert mean.item() == pytest.approx(losses[:, -3:].mean().item(), rel=1e-6)
+
+
 @pytest.mark.parametrize("changes", VARIANTS, ids=str)
 def test_every_parameter_gets_a_gradient(changes):
     model = build(**changes)

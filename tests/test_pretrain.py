@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,18 @@ import pytest
 import torch
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from small_init import recorder, records, resume
-from small_init.config import ArmConfig, InitConfig, OptimizerConfig, Probes, merged
+from small_init.config import (
+    ArmConfig,
+    InitConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    Probes,
+    merged,
+)
+from small_init.data import PackedTokens
 from small_init.errors import UserError
 from small_init.model import Transformer
 from small_init.pretrain import train
@@ -88,6 +98,35 @@ def test_validation_of_the_saved_weights_is_the_recorded_loss(project, tiny_arm)
     tokens = PackedTokens(project / "data/test/packed")
     recorded = json.loads((folder / "record/metrics.json").read_text())["final"]
     assert validate(model, tokens, 16, 512)["loss"] == pytest.approx(recorded["loss"], rel=1e-8)
+
+
+def test_answers_are_what_is_trained_and_judged(project, tiny_arm):
+    path = project / "data/test/packed/meta.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"answers": 1}))
+    folder = train(spec(tiny_arm))
+    metrics = json.loads((folder / "record/metrics.json").read_text())
+    model = Transformer(tiny_arm.model)
+    model.load_state_dict(load_file(folder / "weights.safetensors"))
+    right, count = 0, 0
+    for inputs, targets, source in PackedTokens(path.parent).validation_batches(16, 512):
+        of_first = source == 0
+        right += (model(inputs)[:, -1].argmax(-1) == targets[:, 0])[of_first].sum().item()
+        count += of_first.sum().item()
+    assert metrics["final"]["tokens"] == 512 // 16
+    assert metrics["final"]["accuracy_by_source"]["a"] == pytest.approx(right / count)
+
+
+def test_utilisation_is_given_where_the_peak_is_known(project, tiny_arm):
+    asked = replace(spec(tiny_arm), parallel=ParallelConfig(device_tflops=0.001))
+    folder = train(asked)
+    performance = json.loads((folder / "record/perf.json").read_text())
+    metrics = json.loads((folder / "record/metrics.json").read_text())
+    per_token = metrics["flops"] / metrics["tokens"]
+    assert performance["mfu"] == pytest.approx(
+        performance["tokens_per_second"] * per_token / 1e9, rel=0.01
+    )
+    events = EventAccumulator(str(asked.event_folder)).Reload()
+    assert {"train/mfu", "train/tokens_per_second"} <= set(events.Tags()["scalars"])
 
 
 def test_the_same_seed_gives_the_same_record(uninterrupted, tiny_arm):
