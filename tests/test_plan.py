@@ -4,14 +4,20 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
+from rich.console import Console
+from ruamel.yaml import YAML
 
-from small_init import calibration, collect, plan, records
+from small_init import calibration, collect, estimate_table, plan, records
 from small_init.claims import OBJECTS as CLAIMED_OBJECTS
-from small_init.config import ArmConfig, Gate, merged
+from small_init.config import ArmConfig, Gate, Precision, load_yaml, merged
+from small_init.corpus.config import CorpusConfig
 from small_init.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -83,7 +89,8 @@ def test_one_configuration_is_one_arm(configs):
     )
     params = yaml.safe_load(plan.make_params("smoke"))
     # The calibration keeps its record; the ladder's arm of the same rate reads it.
-    assert [len(params["arms"][stage]) for stage in plan.STAGES] == [1, 7, 0, 0, 0, 0]
+    counts = {stage: len(arms) for stage, arms in params["arms"].items()}
+    assert counts == dict.fromkeys(plan.STAGES, 0) | {"calibrate": 1, "pretrain": 7}
     assert "smoke-d16-g100-adjusted-lr-6e-3" in params["objects"]["figure-1"]
     assert params["objects"]["figure-4"] == params["objects"]["figure-1"]
     assert params["objects"]["figure-s1"] == ["smoke-d16-g100-adjusted-lr-6e-3"]
@@ -184,6 +191,120 @@ def test_only_bracketed_rates_serve_confirmatory_seeds(configs):
     write(configs, grid.replace("standard, adjusted]}", "standard], seeds: confirm}"))
     with pytest.raises(UserError, match="not bracketed by the calibration"):
         plan.make_params("cpu")
+
+
+# --- the scales nobody has run yet ---------------------------------------------------------------
+
+
+def calibrate(configs: Path) -> None:
+    """Rates for every gate, width and γ that the calibration of `gpu` tries."""
+    rates = [
+        {"gated": gated, "d_model": width, "gamma": gamma, "lr": 1e-3, "edge": False}
+        for gated in (False, True)
+        for width, gammas in ((256, (0.5, 0.75, 1.0, 1.25)), (512, (0.5, 1.0)), (1024, (0.5, 1.0)))
+        for gamma in gammas
+    ]
+    (configs / "calibration/gpu.yaml").write_text(plan.dump({"rates": rates}))
+
+
+@pytest.fixture(scope="module")
+def scales(tmp_path_factory):
+    """Profile → the text of its params.yaml; `calibrated` is gpu once it has rates."""
+    root = tmp_path_factory.mktemp("scales")
+    for name in ("configs", "paper"):
+        shutil.copytree(ROOT / name, root / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        texts = {name: plan.make_params(name) for name in ("gpu", "paper")}
+        calibrate(root / "configs")
+        return texts | {"calibrated": plan.make_params("gpu")}
+
+
+def corpus_of(profile: str) -> CorpusConfig:
+    path = ROOT / f"configs/corpus/{profile}.yaml"
+    return merged(CorpusConfig(), load_yaml(path), where=str(path))
+
+
+@pytest.mark.parametrize("scale", ["gpu", "calibrated", "paper"])
+def test_other_scales_plan_legal_arms(scales, scale):
+    parsed = records.read_plan(OmegaConf.create(scales[scale]), scale)
+    profile = "paper" if scale == "paper" else "gpu"
+    assert parsed.profile == profile
+    assert parsed.arms
+    for key, arm in parsed.arms.items():
+        assert re.fullmatch(rf"{profile}-[a-z0-9-]+", key)
+        assert arm.train.precision is Precision.bf16
+    corpus = corpus_of(profile)
+    for arm in parsed.arms.values():
+        assert arm.model.vocab_size == corpus.vocab_size
+        assert arm.train.final_tokens <= corpus.val_tokens
+    assert estimate_table.warnings(parsed, corpus) == []  # memory, devices, tokens, shapes
+
+
+def test_one_node_is_enough_for_the_paper_with_checkpointing(scales):
+    parsed = records.read_plan(OmegaConf.create(scales["paper"]), "")
+    node = replace(parsed.parallel, nodes=1)
+    faults = estimate_table.warnings(replace(parsed, parallel=node), corpus_of("paper"))
+    assert any("checkpoint_activations" in fault for fault in faults)
+    spared = replace(node, checkpoint_activations=True)
+    assert not estimate_table.warnings(replace(parsed, parallel=spared), corpus_of("paper"))
+
+
+def test_the_readme_shows_what_plan_prints(scales):
+    parsed = records.read_plan(OmegaConf.create(scales["paper"]), "")
+    console = Console(file=StringIO(), width=200)
+    console.print(estimate_table.table(estimate_table.lines(parsed, None), parsed.parallel))
+    printed = {line.rstrip() for line in console.file.getvalue().splitlines()}
+    readme = (ROOT / "README.md").read_text()
+    shown = re.findall(r"^(?:p\d+m|model) .*$", readme, flags=re.MULTILINE)
+    assert len(shown) == 3
+    assert set(shown) <= printed
+    count = f"profile paper, {len(parsed.arms)} arms, {len(parsed.runs())} runs."
+    assert count in readme
+
+
+@pytest.mark.parametrize("scale", ["gpu", "calibrated", "paper"])
+def test_every_reader_sees_the_same_params(scales, scale):
+    text = scales[scale]
+    ours, omegaconf = yaml.safe_load(text), OmegaConf.to_container(OmegaConf.create(text))
+    assert ours == omegaconf == YAML(typ="safe").load(text)
+
+
+def test_gpu_waits_for_its_calibration(scales):
+    stages = yaml.safe_load(scales["gpu"])["arms"]
+    assert {stage for stage, arms in stages.items() if arms} == {"calibrate"}
+    params = yaml.safe_load(scales["calibrated"])
+    assert all(params["arms"].values())
+    assert all(params["objects"].values())
+
+
+def test_the_papers_width_has_the_papers_epsilon(scales):
+    arms = records.read_plan(OmegaConf.create(scales["paper"]), "").arms
+    standard = {arm.model.norm_eps for arm in arms.values() if arm.variant == "standard"}
+    assert standard == {plan.LITERAL_EPS}
+    sizes = {arm.model.d_model for arm in arms.values()}
+    assert max(sizes) == 2 * 1024  # what the ratio of `gpu`, 2, takes its own largest width for
+    assert plan.matched_eps(1.0, 2.0) * 1024**2 == pytest.approx(1e-5 * max(sizes) ** 2)
+
+
+@pytest.mark.parametrize("scale", ["gpu", "paper"])
+def test_dvc_reads_the_pipeline_of_other_scales(scales, scale, tmp_path):
+    """Stages of objects without arms included: `foreach` over nothing is no stage."""
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    (tmp_path / "params.yaml").write_text(scales[scale])
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
+    command = [sys.executable, "-m", "dvc", "stage", "list", "--name-only"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    arms = yaml.safe_load(scales[scale])["arms"]
+    wanted = {f"{stage}@{key}" for stage, group in arms.items() for key in group}
+    found = set(done.stdout.split())
+    assert wanted <= found
+    assert {name for name in found if name.partition("@")[0] in plan.STAGES} == wanted
+    wants = {p for s in pipeline().values() for p in s.get("deps", []) if p.startswith("configs/")}
+    for path in wants:
+        assert (ROOT / path.replace("${profile}", scale)).exists()
 
 
 # --- promises between files ----------------------------------------------------------------------

@@ -11,13 +11,23 @@ from small_init.errors import UserError
 
 
 def _plan(arguments: argparse.Namespace) -> None:
-    from small_init.plan import write_params
+    from small_init.calibration import rates_file
+    from small_init.estimate_table import show
+    from small_init.plan import Planner, write_params
     from small_init.records import PARAMS, load_plan
 
+    if arguments.mfu is not None and not 0 < arguments.mfu <= 1:
+        raise UserError(f"--mfu is {arguments.mfu:g}; give a share of the peak, such as 0.3.")
     profile = arguments.profile or load_plan().profile
     write_params(profile)
     plan = load_plan()
     print(f"{PARAMS}: profile {profile}, {len(plan.arms)} arms, {len(plan.runs())} runs.")
+    if (planner := Planner(profile)).profile.calibrated and planner.rates is None:
+        print(
+            "Arms without a learning rate of their own are planned when `small-init calibrate` "
+            f"has written {rates_file(profile)}."
+        )
+    show(plan, arguments.mfu, arguments.arms)
 
 
 def _corpus(arguments: argparse.Namespace) -> None:
@@ -194,8 +204,14 @@ def parser() -> argparse.ArgumentParser:
         sub.set_defaults(run=run)
         return sub
 
-    plan = command("plan", _plan, "Write params.yaml from configs/ for a profile.")
+    plan = command(
+        "plan", _plan, "Write params.yaml from configs/ for a profile, and say what it will cost."
+    )
     plan.add_argument("--profile", help="a name in configs/profiles (default: the present one)")
+    plan.add_argument("--arms", action="store_true", help="a line for every arm")
+    plan.add_argument(
+        "--mfu", type=float, help="share of the GPUs' peak to reckon with (default: 0.4)"
+    )
     for name, run, text in (
         ("corpus", _corpus, "Fetch, clean and divide the text."),
         ("tokenizer", _tokenizer, "Train the tokenizer."),
