@@ -83,7 +83,11 @@ def test_one_configuration_is_one_arm(configs):
     )
     params = yaml.safe_load(plan.make_params("smoke"))
     # The calibration keeps its record; the ladder's arm of the same rate reads it.
-    assert [len(params["arms"][stage]) for stage in plan.STAGES] == [1, 7, 0, 0, 0, 0]
+    assert [len(params["arms"][stage]) for stage in plan.STAGES] == [
+        1,
+        7,
+        *[0] * (len(plan.STAGES) - 2),
+    ]
     assert "smoke-d16-g100-adjusted-lr-6e-3" in params["objects"]["figure-1"]
     assert params["objects"]["figure-4"] == params["objects"]["figure-1"]
     assert params["objects"]["figure-s1"] == ["smoke-d16-g100-adjusted-lr-6e-3"]
@@ -226,6 +230,8 @@ def test_arm_stages_depend_on_every_module_that_defines_a_run():
         corpora = {"data/${profile}/packed"}
         if stage == "sink":
             corpora.add("data/${profile}/backcopy")
+        if stage == "reason":
+            corpora = {"data/${profile}/composite"}
         assert deps == wanted | corpora, stage
 
 
