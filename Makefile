@@ -19,7 +19,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export DVC_NO_ANALYTICS := 1
 export SMALL_INIT_JOBS := $(or $(JOBS),$(SMALL_INIT_JOBS))
 
-OBJECTS := table-1 table-2 table-3 table-4 figure-1 figure-2 figure-3 figure-4 figure-5 figure-6 figure-7 figure-8 figure-s1 figure-s2
+OBJECTS := table-1 table-2 table-3 table-4 figure-1 figure-2 figure-3 figure-4 figure-5 figure-6 figure-7 figure-8 figure-s1 figure-s2 figure-s3
 TABLES := $(filter table-%,$(OBJECTS))
 FIGURES := $(filter figure-%,$(OBJECTS))
 REPRODUCE = small-init reproduce $(if $(FORCE),--force)

@@ -347,6 +347,8 @@ def test_arm_stages_depend_on_every_module_that_defines_a_run():
         corpora = {"data/${profile}/packed"}
         if stage == "sink":
             corpora.add("data/${profile}/backcopy")
+        if stage == "reason":
+            corpora = {"data/${profile}/composite"}
         assert deps == wanted | corpora, stage
 
 

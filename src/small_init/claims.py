@@ -20,6 +20,7 @@ OBJECTS = (
     *(f"figure-{i}" for i in range(1, 9)),
     "figure-s1",
     "figure-s2",
+    "figure-s3",
 )
 IDS = (*(f"C{i}" for i in range(1, 10)), "R")  # nine claims and the recommendation
 

@@ -66,6 +66,15 @@ def _backcopy(arguments: argparse.Namespace) -> None:
     write_backcopy(config, packed_folder(arguments.profile, Corpus.backcopy))
 
 
+def _composite(arguments: argparse.Namespace) -> None:
+    from small_init.composite import load_composite_config, write_composite
+    from small_init.config import Corpus
+    from small_init.records import packed_folder
+
+    config = load_composite_config(arguments.profile)
+    write_composite(config, packed_folder(arguments.profile, Corpus.composite))
+
+
 def _tasks(arguments: argparse.Namespace) -> None:
     from small_init.config import load_yaml
     from small_init.evaluate.tasks import LIMITS, build_tasks
@@ -217,6 +226,7 @@ def parser() -> argparse.ArgumentParser:
         ("tokenizer", _tokenizer, "Train the tokenizer."),
         ("pack", _pack, "Encode the text in the mixture's proportions."),
         ("backcopy", _backcopy, "Generate the tokens of the Bigram-Backcopy task."),
+        ("composite", _composite, "Generate the tokens of the composite-function task."),
         ("tasks", _tasks, "Build the downstream tasks from the corpus."),
     ):
         command(name, run, text).add_argument("--profile", required=True)

@@ -38,12 +38,13 @@ LITERAL_EPS = 1e-5  # the ε of the paper's standard setting
 # calibration comes first: a later arm that happens to have its rate reads its record.
 STAGES = (
     "calibrate", "pretrain", "ablate-gamma", "ablate-epsilon", "ablate-factors", "sink", "moe",
-    "ablate-robust",
+    "ablate-robust", "reason",
 )  # fmt: skip
 # Objects that exist; an experiment that names another is refused.
 OBJECTS = (
     "table-1", "table-2", "table-3", "table-4", "figure-1", "figure-2", "figure-3", "figure-4",
     "figure-5", "figure-6", "figure-7", "figure-8", "figure-s1", "figure-s2",
+    "figure-s3",
 )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 Relative to the project's root (the current directory):
 
-    data/<profile>/packed/                      token bins and meta.json; backcopy/ likewise
+    data/<profile>/packed/                      token bins and meta.json; backcopy/ and
+                                                composite/ likewise
     results/<profile>/runs/<arm>/seed-<n>/      the record of one run, small, in git
         metrics.json    configuration, data, parameters, final losses; FLOPs are 6·N·tokens with the
                         readout and without attention scores
