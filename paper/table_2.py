@@ -1,27 +1,27 @@
-"""Table 2: downstream tasks at the largest size, γ = 0.5 against γ = 1, by task and family."""
+"""Table 2: downstream tasks at the largest size, γ = 0.5 against γ = 1, by task and family.
+
+Beside the runs of full length stands a shorter γ = 1 that ends at the loss of γ = 0.5, where the
+pilots gave one: what it gains no lower loss explains.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from runs import demand_one_arm_each, load, table, unique_in_order
-from style import COLUMN, Row, look, plt, run_script, save_figure, save_table, signed
+from runs import by_seed, demand_one_arm_each, load, table
+from style import Row, compact, run_script, save_table, signed
+from table_2_figure import draw
+from table_2_numbers import EQUAL, NAME, SMALL, USUAL, variant_rows
+from table_2_samples import SAMPLES, save_samples
 
-from small_init.contrasts_tasks import task_record
+from small_init import records
+from small_init.claims import Claim, load_claims
+from small_init.contrasts_tasks import equal_loss_arm, task_record
 from small_init.errors import UserError
-from small_init.evaluate import intervals
-from small_init.evaluate.intervals import Task, accuracy_limits, item_scores, paired_items
-from small_init.records import Run
-
-NAME, FIGURE = "table-2", "figure-t2"
-SMALL, USUAL = 1.0, 0.5  # the two γ compared
-FAMILIES = ("reasoning", "written", "knowledge", "language")
-CEILING = 0.95  # an accuracy above it leaves no room for a gain
 
 
 def main() -> None:
@@ -29,155 +29,69 @@ def main() -> None:
 
 
 def make() -> Path:
-    runs = load(NAME)
+    runs, claim = load(NAME), load_claims()["C7"]
     frame = table(runs)
     frame = frame[frame["d_model"] == frame["d_model"].max()]
-    frame = frame[frame["tokens"] == frame["tokens"].max()]  # the shorter run is for claim C7
-    demand_one_arm_each(frame, ["variant", "gamma"], NAME)
-    found = {(run.arm, run.seed): task_record(run) for run in runs}
-    rows = []
-    for variant, cell in frame.groupby("variant", sort=False):
-        arms = {
-            gamma: {
-                int(seed): found[arm, int(seed)]["tasks"]
-                for arm, seed in zip(part["arm"], part["seed"], strict=True)
-            }
-            for gamma, part in cell.groupby("gamma")
-        }
-        if USUAL in arms and SMALL in arms:
-            rows += variant_rows(str(variant), arms[USUAL], arms[SMALL])
-    shown = [run for run in runs if run.arm in set(frame["arm"])]
-    if not rows:
+    pairs = compared(frame, equal_loss_arm(records.load_runs(NAME), claim))
+    if not pairs:
         raise UserError(f"{NAME} needs γ = {USUAL:g} and γ = {SMALL:g} of one variant.")
-    draw(rows, shown)
-    return save_table(NAME, rows, columns(), caption(rows), shown)
-
-
-# --- numbers -------------------------------------------------------------------------------------
-
-
-def variant_rows(
-    variant: str, usual: dict[int, dict[str, Any]], small: dict[int, dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """One row per task, each family followed by its mean; seed → task → entry."""
-    names = unique_in_order(name for tasks in usual.values() for name in tasks)
+    arms = {arm for pair in pairs.values() for part in pair for arm in part["arm"]}
+    shown = [run for run in runs if run.arm in arms]
+    tasks = {(run.arm, run.seed): task_record(run)["tasks"] for run in shown}
     rows = []
-    for family in FAMILIES:
-        members = [n for n in names if next(iter(usual.values()))[n]["family"] == family]
-        if not members:
-            continue
-        tasks = [pair(name, usual, small) for name in members]
-        found = [
-            row(variant, family, name, task, usual, small)
-            for name, task in zip(members, tasks, strict=True)
-        ]
-        apart = tasks_apart(tasks, members, usual)
-        rows += [*found, family_row(variant, family, found, apart)]
-    return rows
-
-
-def pair(name: str, usual: dict[int, Any], small: dict[int, Any]) -> Task:
-    """The scores of every item; runs that answered other items cannot be compared."""
-    files = {tasks[name]["file_sha256"] for arm in (usual, small) for tasks in arm.values()}
-    if len(files) > 1:
-        raise UserError(
-            f"The runs of {NAME} answered different items of {name}; evaluate their arms again "
-            "with `dvc repro -f evaluate`."
+    for variant, pair in pairs.items():
+        usual, small = (
+            {int(s): tasks[arm, int(s)] for arm, s in zip(part["arm"], part["seed"], strict=True)}
+            for part in pair
         )
-    a, b = (
-        {seed: item_scores(tasks[name]["correct"]) for seed, tasks in arm.items()}
-        for arm in (usual, small)
-    )
-    return Task(a, b, next(iter(usual.values()))[name].get("groups"))
+        rows += variant_rows(variant, usual, small)
+    draw(rows, shown)
+    save_samples(tasks, shown)
+    return save_table(NAME, rows, columns(), caption(rows, equal_loss(pairs, claim)), shown)
 
 
-def row(
-    variant: str, family: str, name: str, task: Task, usual: dict[int, Any], small: dict[int, Any]
-) -> dict[str, Any]:
-    first = next(iter(usual.values()))[name]
-    accuracy = {g: mean_of(arm, name, "accuracy") for g, arm in ((USUAL, usual), (SMALL, small))}
-    written = first["loss"] is None
-    loss = {
-        g: None if written else mean_of(arm, name, "loss")
-        for g, arm in ((USUAL, usual), (SMALL, small))
-    }
-    best = max(accuracy.values())
-    off_floor = accuracy_limits(best, first["items"])[0] > first["chance"]
-    return {
-        "variant": variant,
-        "family": family,
-        "task": name,
-        "language": first["language"],
-        "metric": first["metric"],
-        "items": first["items"],
-        "chance": first["chance"],
-        f"accuracy_{USUAL:g}": accuracy[USUAL],
-        f"accuracy_{SMALL:g}": accuracy[SMALL],
-        f"loss_{USUAL:g}": loss[USUAL],
-        f"loss_{SMALL:g}": loss[SMALL],
-        **interval_of(paired_items([task])),
-        "room": "floor" if not off_floor else "ceiling" if best > CEILING else "yes",
-    }
+Pair = tuple[pd.DataFrame, pd.DataFrame]  # runs of γ = 0.5 and of γ = 1, a row each
 
 
-def family_row(
-    variant: str, family: str, members: list[dict[str, Any]], tasks: Sequence[Task]
-) -> dict[str, Any]:
-    """Unweighted mean over the family's tasks."""
-
-    def mean(key: str) -> float:
-        return float(np.mean([member[key] for member in members]))
-
-    return {
-        "variant": variant,
-        "family": family,
-        "task": "mean",
-        "language": "",
-        "metric": "",
-        "items": sum(member["items"] for member in members),
-        "chance": mean("chance"),
-        f"accuracy_{USUAL:g}": mean(f"accuracy_{USUAL:g}"),
-        f"accuracy_{SMALL:g}": mean(f"accuracy_{SMALL:g}"),
-        **interval_of(paired_items(tasks)),
-        "room": f"{sum(member['room'] == 'yes' for member in members)} of {len(members)}",
-    }
-
-
-def tasks_apart(tasks: Sequence[Task], names: Sequence[str], usual: dict[int, Any]) -> list[Task]:
-    """Tasks that ask the same items become one, whose scores are the items' means."""
-    entries = next(iter(usual.values()))
-    together: dict[str, list[Task]] = {}
-    for name, task in zip(names, tasks, strict=True):
-        together.setdefault(entries[name]["shared"], []).append(task)
-    if len({len(group) for group in together.values()}) > 1:
-        raise UserError(f"Tasks of one family share items unevenly: {', '.join(names)}.")
-    return [
-        Task(
-            {s: np.mean([task.a[s] for task in group], axis=0) for s in group[0].a},
-            {s: np.mean([task.b[s] for task in group], axis=0) for s in group[0].b},
-            group[0].groups,
-        )
-        for group in together.values()
-    ]
-
-
-def mean_of(arm: dict[int, Any], name: str, key: str) -> float:
-    return float(np.mean([tasks[name][key] for tasks in arm.values()]))
-
-
-def interval_of(difference: intervals.Difference | None) -> dict[str, Any]:
-    if difference is None:
-        return {"difference": None, "low": None, "high": None, "pairs": 0, "detectable": None}
-    return {
-        "difference": difference.estimate,
-        "low": difference.low,
-        "high": difference.high,
-        "pairs": difference.seeds,
-        "detectable": difference.detectable,
-    }
+def compared(frame: pd.DataFrame, shorter: str | None) -> dict[str, Pair]:
+    """Variant → its two γ at full length; `EQUAL` → the adjusted γ = 0.5 and the arm `shorter`."""
+    full = frame[frame["tokens"] == frame["tokens"].max()]
+    demand_one_arm_each(full, ["variant", "gamma"], NAME)
+    pairs = {}
+    for variant, cell in full.groupby("variant", sort=False):
+        usual, small = (cell[cell["gamma"] == gamma] for gamma in (USUAL, SMALL))
+        if len(usual) and len(small):
+            pairs[str(variant)] = (usual, small)
+    if shorter is not None and "adjusted" in pairs:
+        usual, small = pairs["adjusted"][0], frame[frame["arm"] == shorter]
+        shared = set(usual["seed"]) & set(small["seed"])
+        if shared:
+            pairs[EQUAL] = (usual[usual["seed"].isin(shared)], small[small["seed"].isin(shared)])
+    return pairs
 
 
 # --- words ---------------------------------------------------------------------------------------
+
+
+def equal_loss(pairs: dict[str, Pair], claim: Claim) -> str:
+    """A sentence on the comparison at equal loss, or that there is none."""
+    same = claim.thresholds["same_loss"]
+    if EQUAL not in pairs:
+        return (
+            f"There is no comparison at equal loss: no shorter γ = {SMALL:g} run that ended within "
+            f"{same:g} nats of γ = {USUAL:g} on the pilot seeds shares a seed with it here."
+        )
+    usual, small = pairs[EQUAL]
+    mine, other = by_seed(usual), by_seed(small)
+    left = float(np.mean([mine[seed] - other[seed] for seed in mine]))
+    tokens = int(small["tokens"].iloc[0])
+    share = tokens / int(usual["tokens"].iloc[0])
+    return (
+        f"`{EQUAL}` sets a complete γ = {SMALL:g} run of {compact(tokens)} tokens "
+        f"({percent(share)} % of the length) against γ = {USUAL:g} at full length: the pilots "
+        f"chose it within {same:g} nats of equal loss, and here L({USUAL:g}) − L({SMALL:g}) is "
+        f"{signed(left)}. A gain there is not the lower loss's doing."
+    )
 
 
 def percent(value: float) -> str:
@@ -207,7 +121,7 @@ def columns() -> dict[str, Callable[[Row], str]]:
     }
 
 
-def caption(rows: list[dict[str, Any]]) -> str:
+def caption(rows: list[dict[str, Any]], at_equal_loss: str) -> str:
     tasks = [r for r in rows if r["task"] != "mean"]
     above = sum(r["low"] is not None and r["low"] > 0 for r in tasks)
     below = sum(r["high"] is not None and r["high"] < 0 for r in tasks)
@@ -223,66 +137,8 @@ would be found with probability 0.8. Tasks have two to four choices, scored by l
 writing. Wrong choices are right answers of other items, so a model that ignores the question is at
 chance. `floor`: the better γ is not above chance by Wilson's interval. {floor} of {len(tasks)}
 comparisons are at the floor; the interval of Δ lies above 0 in {above} and below 0 in {below}.
-Figure T2 sets the gains against the losses.
-""".replace("\n", " ")
-
-
-# --- the figure ----------------------------------------------------------------------------------
-
-
-def draw(rows: list[dict[str, Any]], runs: Sequence[Run]) -> Path:
-    """Gain of a task against how much lower its right answers' loss is: reasoning or just loss?"""
-    data = pd.DataFrame([r for r in rows if r.get(f"loss_{USUAL:g}") is not None])
-    data = data.assign(
-        loss_gain=data[f"loss_{USUAL:g}"] - data[f"loss_{SMALL:g}"],
-        gain=100 * data["difference"], gain_low=100 * data["low"], gain_high=100 * data["high"],
-    )  # fmt: skip
-    variants = unique_in_order(data["variant"])
-    fig, axes = plt.subplots(
-        len(variants), 1, figsize=(COLUMN, 0.5 + 2.1 * len(variants)), sharex=True, sharey=True,
-        squeeze=False,
-    )  # fmt: skip
-    for ax, variant in zip(axes[:, 0], variants, strict=True):
-        panel(ax, data[data["variant"] == variant])
-        ax.set_title(f"{variant}")
-    axes[-1, 0].set_xlabel(
-        f"loss at γ = {USUAL:g} minus γ = {SMALL:g}\n(nats per byte, right answers)"
-    )
-    # Beside the title: error bars leave no corner free.
-    axes[0, 0].legend(
-        loc="lower right", bbox_to_anchor=(1, 1), ncols=3, handlelength=1, columnspacing=1
-    )
-    kept = ["variant", "family", "task", "loss_gain", "gain", "gain_low", "gain_high", "room"]
-    return save_figure(fig, FIGURE, data[kept], runs, figure_caption(data))
-
-
-def panel(ax: Axes, data: pd.DataFrame) -> None:
-    ax.axhline(0, color="0.7", linewidth=0.6, zorder=0)
-    ax.axvline(0, color="0.7", linewidth=0.6, zorder=0)
-    for place, family in enumerate(("reasoning", "knowledge", "language")):
-        part = data[data["family"] == family]
-        style = look(4 - 2 * place)
-        ax.errorbar(
-            part["loss_gain"], part["gain"],
-            yerr=[part["gain"] - part["gain_low"], part["gain_high"] - part["gain"]],
-            fmt=style["marker"], color=style["color"], elinewidth=0.6, markersize=4, label=family,
-        )  # fmt: skip
-    ax.set_ylabel("gain in accuracy (points)")
-
-
-def figure_caption(data: pd.DataFrame) -> str:
-    tasks = data.dropna(subset=["gain", "loss_gain"])
-    found = ""
-    if tasks["gain"].std() > 0 and tasks["loss_gain"].std() > 0:
-        correlation = float(np.corrcoef(tasks["loss_gain"], tasks["gain"])[0, 1])
-        found = (
-            f" The correlation over {len(tasks)} points is {signed(correlation, 2)}; points whose "
-            "interval holds 0 say little about it."
-        )
-    return f"""
-Gain in accuracy of γ = {SMALL:g} over γ = {USUAL:g} by task against the fall of the loss on the
-task's right answers, one point a task of Table 2, with the table's 95 % intervals. If a lower loss
-were all, families would lie on one line.{found}
+{at_equal_loss} Figure T2 sets the gains against the losses; what the models write to a few of the
+questions stands in `{SAMPLES}`.
 """.replace("\n", " ")
 
 

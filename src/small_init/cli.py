@@ -95,6 +95,13 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     )
 
 
+def _weights(arguments: argparse.Namespace) -> None:
+    from small_init.evaluate.checkpoint import publish
+    from small_init.records import load_plan
+
+    print(publish(load_plan(), arguments.arm))
+
+
 def _pretrain(arguments: argparse.Namespace) -> None:
     from small_init.reproduce import train_arms
 
@@ -235,10 +242,14 @@ def parser() -> argparse.ArgumentParser:
     evaluate = command("evaluate", _evaluate, "Ask trained models the downstream tasks.")
     which = evaluate.add_mutually_exclusive_group(required=True)
     which.add_argument("--arm", help="key in params.yaml; without --tasks its records are written")
-    which.add_argument("--checkpoint", type=Path, help="models/<arm>/seed-<n>.safetensors")
+    which.add_argument("--checkpoint", type=Path, help="…/<arm>/seed-<n>.safetensors")
     evaluate.add_argument("--seed", type=int, help="of the arm (default: all)")
-    evaluate.add_argument("--tasks", nargs="+", help="of configs/tasks, or any of lm-eval's")
+    evaluate.add_argument(
+        "--tasks", nargs="+", help="of configs/tasks, any of lm-eval's, or its YAML"
+    )
     evaluate.add_argument("--limit", type=int, help="items of a task (default: all)")
+    weights = command("weights", _weights, "Publish an arm's weights, one seed in half precision.")
+    weights.add_argument("--arm", required=True, help="a key in params.yaml")
     command("runs", _runs, "Write the run table and each object's index of records.")
     command("targets", _targets, "Choose and classify the validation tokens looked at one by one.")
     tokens = command("tokens", _tokens, "Write what an arm's weights say of each of these tokens.")

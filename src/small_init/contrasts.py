@@ -23,7 +23,7 @@ from small_init.cells import (
 from small_init.claims import Claim, ClaimSet, Rules
 from small_init.config import Probes
 from small_init.contrasts_inside import condensation, difficult_tokens, largest_alpha
-from small_init.contrasts_tasks import reasoning_gain
+from small_init.contrasts_tasks import at_equal_loss, reasoning_gain
 from small_init.records import Run
 from small_init.verdicts import Condition, Evidence
 
@@ -327,9 +327,10 @@ def evidence_of(
     claims: ClaimSet, runs: Mapping[str, Sequence[Run]], pilot: bool
 ) -> dict[str, Evidence]:
     """Evidence per claim from the runs of its object, of pilot or of confirmatory seeds only."""
-    return {
-        claim.id: CONTRASTS[claim.id](
-            [run for run in runs.get(claim.object, []) if run.pilot is pilot], claim, claims.rules
-        )
-        for claim in claims.claims
-    }
+    found = {}
+    for claim in claims.claims:
+        # Before the seeds are parted: the pilots say which run has the equal loss.
+        mine = at_equal_loss(runs.get(claim.object, []), claim)
+        mine = [run for run in mine if run.pilot is pilot]
+        found[claim.id] = CONTRASTS[claim.id](mine, claim, claims.rules)
+    return found

@@ -22,6 +22,8 @@ Relative to the project's root (the current directory):
     results/<profile>/tokens/<arm>/seed-<n>.npz their log-probabilities under one run, float16
     results/<profile>/{tables,figures}/         the objects
     results/<profile>/tasks/<arm>/seed-<n>.json     downstream tasks of one run, from its weights
+    results/<profile>/weights/<arm>/            one seed's final weights, float16, and their
+                                                tokenizer.json: of Table 2's arms
     models/<arm>/seed-<n>.safetensors           final weights, float32; not in git
     scratch/                                    checkpoints, event files, finished runs; not in git
 
@@ -134,6 +136,10 @@ def record_folder(profile: str, arm: str, seed: int) -> Path:
 
 def weights_file(arm: str, seed: int) -> Path:
     return Path("models") / arm / f"seed-{seed}.safetensors"
+
+
+def published_weights(profile: str, arm: str, seed: int) -> Path:
+    return results_folder(profile) / "weights" / arm / f"seed-{seed}.safetensors"
 
 
 def task_record(profile: str, arm: str, seed: int) -> Path:

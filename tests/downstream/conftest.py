@@ -102,19 +102,23 @@ def project(tmp_path, monkeypatch, tokenizer):
     tokenizer.save(str(home / "tokenizer.json"))
     meta = {"tokenizer_sha256": records.sha256(home / "tokenizer.json")}
     records.write_text(home / "packed/meta.json", json.dumps(meta))
-    model = tiny_model()
-    folder = records.record_folder("cpu", ARM, 0)
-    config = ArmConfig(seeds=[0], model=model.config)
-    metrics = {
-        "schema": records.SCHEMA, "profile": "cpu", "arm": ARM, "seed": 0,
-        "config": {"variant": "adjusted", **config.identity()},
-        "data": {"meta_sha256": records.sha256(home / "packed/meta.json")},
-    }  # fmt: skip
-    for name in records.record_files(config.train.probes):
-        records.write_text(folder / name, records.json_text(metrics))
-    weights = {name: value.half() for name, value in model.named_parameters()}
-    records.write_bytes(records.weights_file(ARM, 0), save(weights))
-    entry = {"seeds": [0], "model": differences(model.config, ModelConfig())}
+    entry = write_run(ARM, tiny_model())
     params = {"profile": "cpu", "arms": {"pretrain": {ARM: entry}}, "objects": {"table-2": [ARM]}}
     Path("params.yaml").write_text(yaml.safe_dump(params))
     return tmp_path
+
+
+def write_run(arm: str, model: Transformer) -> dict:
+    """The record and the weights of seed 0 of an arm; returns the arm as params.yaml has it."""
+    folder = records.record_folder("cpu", arm, 0)
+    config = ArmConfig(seeds=[0], model=model.config)
+    metrics = {
+        "schema": records.SCHEMA, "profile": "cpu", "arm": arm, "seed": 0,
+        "config": {"variant": "adjusted", **config.identity()},
+        "data": {"meta_sha256": records.sha256(Path("data/cpu/packed/meta.json"))},
+    }  # fmt: skip
+    for name in records.record_files(config.train.probes):
+        records.write_text(folder / name, records.json_text(metrics))
+    weights = {name: value.detach() for name, value in model.named_parameters()}
+    records.write_bytes(records.weights_file(arm, 0), save(weights))
+    return {"seeds": [0], "model": differences(model.config, ModelConfig())}

@@ -4,6 +4,8 @@ import json
 import os
 from pathlib import Path
 
+import datasets
+import lm_eval.tasks
 import pytest
 
 from small_init.errors import UserError
@@ -110,13 +112,32 @@ def test_wrong_schema_is_one_sentence(folder):
         suite.load_tasks(["hendrycks_math500"], "cpu")
 
 
-def test_without_files_the_hub_is_named(monkeypatch):
+def test_nothing_unpinned_is_taken_from_the_hub(monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.delenv(benchmarks.VARIABLE, raising=False)
-    with pytest.raises(
-        UserError, match=r"The data of piqa are not on this machine.*HF_HUB_OFFLINE=0"
-    ):
-        suite.load_tasks(["piqa"], "cpu")
+    pages = {"piqa": r"datasets/baber/piqa\.$", "gsm8k": "openai/gsm8k, or name the folder"}
+    for name, page in pages.items():
+        with pytest.raises(
+            UserError, match=f"set its revision in configs/tasks/paper.yaml.*{page}"
+        ):
+            suite.load_tasks([name], "cpu")
+
+
+@pytest.mark.parametrize("name", ["piqa", "ceval-valid"])
+def test_a_revision_reaches_the_hub(monkeypatch, name):
+    """Of a task, and of the tasks of a group; to be without a network is one sentence, too."""
+    asked = []
+
+    def load(**arguments):
+        asked.append((arguments["path"], arguments.get("revision")))
+        raise ConnectionError("no network")
+
+    entry = benchmarks.paper_tasks(ROOT / "configs/tasks/paper.yaml")[name]
+    entry.revision = "0123abc"
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    with pytest.raises(UserError, match=f"The data of {name} are not on this.*HF_HUB_OFFLINE=0"):
+        benchmarks.load_benchmark(entry)
+    assert set(asked) == {(entry.hub, "0123abc")}
 
 
 def test_another_version_is_refused(folder):
@@ -127,6 +148,9 @@ def test_another_version_is_refused(folder):
 
 
 def test_every_entry_is_a_task_of_lm_eval():
+    home = Path(lm_eval.tasks.__file__).parent
     for name, entry in benchmarks.paper_tasks(ROOT / "configs/tasks/paper.yaml").items():
         assert name in benchmarks._manager(entry.folder).all_tasks, name
         assert entry.family in suite.FAMILIES
+        texts = [path.read_text() for path in (home / entry.folder).rglob("*yaml")]
+        assert any(f"dataset_path: {entry.hub}\n" in text for text in texts), name

@@ -6,12 +6,14 @@ from collections import Counter
 
 import pytest
 
-from small_init.corpus.generated import Problem, question_split
+from small_init.corpus.generated import Problem, normalise, question_split
 from small_init.errors import UserError
 from small_init.evaluate import continuation, knowledge, reasoning, tasks
 from small_init.evaluate.items import Item, balanced, with_wrong_answers
 from small_init.evaluate.solve import MODELS, solve
 from small_init.evaluate.training_text import TrainingText, calculations, copied, signature
+
+from .conftest import ROOT
 
 
 def problem(family: str, question: str, answer: str, language: str = "en", steps: str = ""):
@@ -238,3 +240,23 @@ def test_a_corpus_of_too_few_texts_is_one_sentence(tmp_path, monkeypatch, tokeni
     assert manifest["orders_zh"]["chance"] == 0.25
     row = json.loads(contents[0]["titles_en.jsonl"].splitlines()[0])
     assert row["choices"][row["answer"]] == row["target"]
+
+
+@pytest.mark.skipif(not (ROOT / "data/cpu/tasks").is_dir(), reason="the text is not in git")
+def test_no_item_of_the_published_tasks_stands_in_the_training_text():
+    """Reasoning by hash of the question and by its numbers, language by runs of 13 words or
+    characters, over the whole corpus of the cpu profile."""
+    home = ROOT / "data/cpu"
+    text = TrainingText.read(home / "corpus")
+    lines = {hash(normalise(line)) for one in text.documents for line in one["text"].splitlines()}
+    for name in reasoning.FAMILIES:
+        for row in map(json.loads, (home / f"tasks/{name}.jsonl").open(encoding="utf-8")):
+            asked = row["context"].splitlines()[0]
+            family, question = row["id"].split("/", 1)
+            assert hash(normalise(asked)) not in lines, asked
+            assert not text.asks(family, question), asked
+    for language, cut in continuation.CUTS.items():
+        own = training(*(one for one in text.documents if one["source"] in cut.sources))
+        path = home / f"tasks/local_{language}.jsonl"
+        rows = [json.loads(line) for line in path.open(encoding="utf-8")]
+        assert not any(own.copied([row["context"] + row["target"] for row in rows]))

@@ -1,8 +1,10 @@
 """Table 2 on synthetic task records: hand-computed numbers, marks, faults in one sentence."""
 
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -37,6 +39,8 @@ def entry(name: str, gamma: float, seed: int) -> dict:
         "accuracy": right / items, "correct": digits,
         "loss": None if written else 2.0 - 0.1 * gamma - 0.1 * usual,
     }  # fmt: skip
+    if family == "reasoning":
+        task["samples"] = [{"context": f"{name}?\nAnswer:", "right": " 7", "written": f" {gamma}"}]
     return task | ({"groups": [n // size for n in range(items)]} if size > 1 else {})
 
 
@@ -58,10 +62,20 @@ def arms(seeds: tuple[int, ...], widths: tuple[int, ...] = (64,)) -> list[Arm]:
     ]
 
 
+def shorter(tokens: int, loss: float, seeds: tuple[int, ...]) -> Arm:
+    more = {"train": {"tokens": tokens}}
+    return arm(64, 1.0, "adjusted", seeds, lambda seed: loss, f"-tokens-{tokens}", more=more)
+
+
 @pytest.fixture
 def made(project, script):
-    def make(seeds: tuple[int, ...] = SEEDS, widths: tuple[int, ...] = (64,)) -> pd.DataFrame:
-        group = arms(seeds, widths)
+    (project / "paper").mkdir()
+    shutil.copy(PAPER / "claims.yaml", project / "paper")
+
+    def make(
+        seeds: tuple[int, ...] = SEEDS, widths: tuple[int, ...] = (64,), more: Sequence[Arm] = ()
+    ) -> pd.DataFrame:
+        group = [*arms(seeds, widths), *more]
         write_project({"table-2": group})
         for one in group:
             write_tasks(one)
@@ -91,6 +105,43 @@ def test_rows_are_tasks_and_family_means_of_both_variants(made, project):
     assert (project / "results/cpu/figures/figure-t2.png").stat().st_size > 10_000
 
 
+def test_a_shorter_run_of_equal_loss_stands_beside(made, project):
+    """The one that the pilots chose, on the deciding seeds; another one is not shown."""
+    seeds = (0, 1, *SEEDS)
+    near, far = shorter(1_433_600, 3.492, seeds[:3]), shorter(1_024_000, 3.52, seeds)
+    rows = made(seeds=seeds, more=[near, far])
+    equal = rows[rows["variant"] == "adjusted, equal loss"].set_index(["family", "task"])
+    assert len(equal) == len(TASKS) + 4
+    assert equal.loc["reasoning", "arithmetic_en"]["pairs"] == 1
+    assert equal.loc["reasoning", "arithmetic_en"]["difference"] == pytest.approx(0.20)
+    text = (project / "results/cpu/tables/table-2.md").read_text()
+    assert "run of 1.43M tokens (70.0 % of the length)" in text
+    assert "here L(0.5) − L(1) is +0.008" in text
+    assert "PILOT" not in text
+    drawn = pd.read_csv(project / "results/cpu/figures/figure-t2.csv")
+    assert len(drawn[drawn["variant"] == "adjusted, equal loss"]) == 5
+    assert "at equal loss" in (project / "results/cpu/figures/figure-t2.md").read_text()
+    samples = (project / "results/cpu/tables/table-2-samples.md").read_text()
+    assert near.key in samples
+    assert far.key not in samples
+
+
+def test_without_a_run_of_equal_loss_the_caption_says_so(made, project):
+    rows = made(seeds=(0, 1), more=[shorter(1_024_000, 3.511, (0, 1))])
+    assert set(rows["variant"]) == {"standard", "adjusted"}
+    assert "no comparison at equal loss" in (project / "results/cpu/tables/table-2.md").read_text()
+
+
+def test_a_reader_sees_what_the_models_wrote(made, project):
+    made()
+    tables = project / "results/cpu/tables"
+    assert "`table-2-samples.md`" in (tables / "table-2.md").read_text()
+    text = (tables / "table-2-samples.md").read_text()
+    question = "> orders_zh?\n> Answer:\n\n- right answer: `` 7 ``\n"
+    assert question in text
+    assert "- cpu-d64-g050-standard: `` 0.5 ``\n" in text
+
+
 def test_tasks_of_the_same_items_are_no_two_samples(made):
     rows = made(seeds=(10,)).query("variant == 'standard'").set_index(["family", "task"])
     local, mean = rows.loc["language", "local_en"], rows.loc["language", "mean"]
@@ -112,6 +163,7 @@ def test_pilots_and_single_seeds_say_so(made, project):
 def test_same_records_same_bytes(made, project):
     """In processes of their own, as the pipeline runs it."""
     files = ["tables/table-2.csv", "tables/table-2.md", "tables/table-2.tex",
+             "tables/table-2-samples.md",
              "figures/figure-t2.png", "figures/figure-t2.pdf", "figures/figure-t2.csv"]  # fmt: skip
     contents = []
     made()

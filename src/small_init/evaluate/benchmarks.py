@@ -19,6 +19,7 @@ from small_init.config import load_yaml, merged
 from small_init.errors import UserError
 from small_init.evaluate.suite import FOLDER, read_lines
 
+PAPER = FOLDER / "paper.yaml"
 VARIABLE = "SMALL_INIT_BENCHMARKS"  # the folder of local benchmark files
 Row = dict[str, Any]
 
@@ -28,6 +29,8 @@ class Benchmark:
     """An entry of paper.yaml."""
 
     folder: str = ""  # of lm_eval/tasks, with the task's definition
+    hub: str = ""  # the data set on the hub
+    revision: str = ""  # its commit; without one nothing is taken from the hub
     version: float = 1.0  # lm-eval's version of the task
     shots: int = 0  # examples before the question
     family: str = "reasoning"
@@ -38,7 +41,7 @@ class Benchmark:
 
 
 def paper_tasks(path: Path | None = None) -> dict[str, Benchmark]:
-    path = path or FOLDER / "paper.yaml"
+    path = path or PAPER
     return {
         name: merged(Benchmark(name=name), entry, where=f"{path}: task {name}")
         for name, entry in load_yaml(path).tasks.items()
@@ -49,7 +52,8 @@ def load_benchmark(benchmark: Benchmark) -> list[Task]:
     """The tasks of an entry: one, or all of a group such as C-Eval.
 
     Raises:
-        UserError: no data, or lm-eval has another version of the task than the one named.
+        UserError: no data, no revision of hub data, or lm-eval has another version of the task than
+            the one named.
     """
     changes: dict[str, Any] = {"num_fewshot": benchmark.shots}
     folder = os.environ.get(VARIABLE)
@@ -63,6 +67,14 @@ def load_benchmark(benchmark: Benchmark) -> list[Task]:
         }
         if benchmark.shots:
             changes["fewshot_split"] = "train"
+    elif benchmark.revision:
+        changes["dataset_kwargs"] = {"revision": benchmark.revision}
+    else:
+        instead = f", or name the folder of its files in {VARIABLE}" if benchmark.files else ""
+        raise UserError(
+            f"The data of {benchmark.name} are not pinned: set its revision in {PAPER} to a commit "
+            f"of huggingface.co/datasets/{benchmark.hub}{instead}."
+        )
     loaded = _load(_manager(benchmark.folder), benchmark.name, changes)
     for task in loaded:
         found = float(task.VERSION)
@@ -75,11 +87,15 @@ def load_benchmark(benchmark: Benchmark) -> list[Task]:
 
 
 def load_upstream(name: str, own: Sequence[str]) -> list[Task]:
-    """Tasks of lm-eval by name.
+    """Tasks of lm-eval by name, or the task in a file of its YAML.
 
     Raises:
         UserError: lm-eval does not know it (`own` are further names), or its data are not here.
     """
+    if name.endswith(".yaml"):
+        if not (Path(name).is_file() and "task" in load_yaml(Path(name))):
+            raise UserError(f"There is no task in {name}; name a file of lm-eval's with a `task:`.")
+        return _load(TaskManager(include_defaults=False), name, {})
     manager = _manager()
     if name not in manager.all_tasks:
         near = difflib.get_close_matches(name, {*own, *manager.all_tasks}, 3, 0.5)

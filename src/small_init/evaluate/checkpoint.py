@@ -1,21 +1,31 @@
-"""A run's final weights with the configuration and the tokenizer they belong to."""
+"""A run's final weights with the configuration and the tokenizer they belong to.
+
+    models/<arm>/seed-<n>.safetensors                       float32, as training left them
+    results/<profile>/weights/<arm>/seed-<n>.safetensors    the published copy: float16, with the
+    results/<profile>/weights/<arm>/tokenizer.json          tokenizer that its header names
+
+The published copies are in git, so that a clone without text and weights can answer new tasks.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from tokenizers import Tokenizer
 
 from small_init import records
 from small_init.corpus.tokenizer import load_tokenizer
 from small_init.errors import UserError
+from small_init.evaluate.divided import load_model
 from small_init.model import Transformer
-from small_init.records import Run
+from small_init.records import Plan, Run
+
+_TOKENIZER = "tokenizer_sha256"  # the published copy's header; one key, whose order cannot vary
 
 
 @dataclass(frozen=True)
@@ -29,30 +39,41 @@ class Checkpoint:
     def profile(self) -> str:
         return self.run.metrics["profile"]
 
-    def model(self, device: torch.device | str = "cpu") -> Transformer:
-        """The model in float32, ready to evaluate.
+    @cached_property
+    def published(self) -> str | None:
+        """Of a published copy the SHA-256 of its tokenizer, else None."""
+        try:
+            with safe_open(self.weights, "pt") as file:
+                return (file.metadata() or {}).get(_TOKENIZER)
+        except FileNotFoundError:
+            raise UserError(
+                f"There are no weights at {self.weights}; make them with "
+                f"`dvc repro` or `small-init pretrain --arm {self.run.arm}`."
+            ) from None
+        except SafetensorError:
+            raise self._other_weights() from None
+
+    def _other_weights(self) -> UserError:
+        return UserError(
+            f"{self.weights} does not hold the weights of arm {self.run.arm}; train the arm "
+            "again, or name the folder after the arm that the weights belong to."
+        )
+
+    def model(self) -> Transformer:
+        """The model in float32, ready to evaluate; divided over the processes of torchrun.
 
         Raises:
             UserError: no such file, or not the weights of this configuration.
         """
-        if not self.weights.is_file():
-            raise UserError(
-                f"There are no weights at {self.weights}; make them with "
-                f"`dvc repro` or `small-init pretrain --arm {self.run.arm}`."
-            )
-        model = Transformer(self.run.config.model)
+        _ = self.published
         try:
-            state = {name: value.float() for name, value in load_file(self.weights).items()}
-            # A tied readout is the embedding, and is saved once.
-            missing, foreign = model.load_state_dict(state, strict=False)
-            if foreign or set(missing) - ({"readout.weight"} if model.config.tied else set()):
-                raise RuntimeError
+            with safe_open(self.weights, "pt") as file:
+                model = load_model(self.run.config, file.get_tensor)
+                if {name for name, _ in model.named_parameters()} != set(file.keys()):
+                    raise RuntimeError
         except (RuntimeError, SafetensorError):
-            raise UserError(
-                f"{self.weights} does not hold the weights of arm {self.run.arm}; train the arm "
-                "again, or name the folder after the arm that the weights belong to."
-            ) from None
-        return model.to(device).eval()
+            raise self._other_weights() from None
+        return model
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer the run was trained with.
@@ -60,16 +81,23 @@ class Checkpoint:
         Raises:
             UserError: it is not there, or the one that is there is another.
         """
-        home = Path("data") / self.profile
-        path, meta = home / "tokenizer.json", home / "packed" / "meta.json"
+        known = self.published
+        if known:
+            path = self.weights.with_name("tokenizer.json")
+            way_out = f"restore it with `git checkout {path.parent}`."
+        else:
+            home = Path("data") / self.profile
+            path, meta = home / "tokenizer.json", home / "packed" / "meta.json"
+            same = (
+                meta.is_file() and records.sha256(meta) == self.run.metrics["data"]["meta_sha256"]
+            )
+            known = json.loads(meta.read_text())["tokenizer_sha256"] if same else None
+            way_out = "rebuild that with `dvc repro pack`, or train the arm again."
         tokenizer = load_tokenizer(path)
-        trained_on = self.run.metrics["data"]["meta_sha256"]
-        known = meta.is_file() and records.sha256(meta) == trained_on
-        if not known or json.loads(meta.read_text())["tokenizer_sha256"] != records.sha256(path):
+        if records.sha256(path) != known:
             raise UserError(
                 f"The run {self.run.arm}, seed {self.run.seed}, was trained on another corpus or "
-                f"with another tokenizer than the one in {home}; rebuild that with `dvc repro "
-                "pack`, or train the arm again."
+                f"with another tokenizer than the one in {path.parent}; {way_out}"
             )
         return tokenizer
 
@@ -92,3 +120,28 @@ def of_file(path: Path) -> Checkpoint:
             "models/<arm>/seed-<n>.safetensors."
         )
     return Checkpoint(path, records.load_run(arm.split("-")[0], arm, int(number)))
+
+
+def or_published(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint, or where its weights are not here the published copy, if there is one."""
+    run = checkpoint.run
+    copy = records.published_weights(checkpoint.profile, run.arm, run.seed)
+    if checkpoint.weights.is_file() or not copy.is_file():
+        return checkpoint
+    return Checkpoint(copy, run)
+
+
+def publish(plan: Plan, arm: str) -> Path:
+    """Write the published copy of an arm's first seed; the same weights give the same bytes.
+
+    Raises:
+        UserError: no weights, or the tokenizer that is here is not theirs.
+    """
+    found = of_run(plan.profile, arm, plan.arms[arm].seeds[0])
+    found.tokenizer()
+    tokenizer = Path("data") / plan.profile / "tokenizer.json"
+    copy = records.published_weights(plan.profile, arm, found.run.seed)
+    halves = {name: value.half() for name, value in found.model().named_parameters()}
+    records.write_bytes(copy.with_name("tokenizer.json"), tokenizer.read_bytes())
+    records.write_bytes(copy, save(halves, {_TOKENIZER: records.sha256(tokenizer)}))
+    return copy

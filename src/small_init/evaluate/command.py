@@ -7,6 +7,7 @@ from pathlib import Path
 
 from small_init.errors import UserError
 from small_init.evaluate import checkpoint as checkpoints
+from small_init.evaluate.divided import ranks
 from small_init.evaluate.run import evaluate_arm, lm_of, run_tasks, summary
 from small_init.evaluate.suite import embedded, load_tasks
 from small_init.records import load_plan
@@ -19,9 +20,13 @@ def evaluate_command(
     tasks: Sequence[str] | None,
     limit: int | None,
 ) -> None:
-    """Without tasks an arm's records are written; everything else prints lm-eval's numbers."""
+    """Without tasks an arm's records are written; everything else prints lm-eval's numbers.
+
+    Records are made from the weights under models/ alone; to be asked, published ones will do.
+    Under torchrun every process asks, and the first one writes.
+    """
     if checkpoint is not None:
-        found = [checkpoints.of_file(checkpoint)]
+        found = [checkpoints.or_published(checkpoints.of_file(checkpoint))]
     else:
         assert arm is not None
         plan = load_plan()
@@ -29,17 +34,24 @@ def evaluate_command(
             raise UserError(f"params.yaml has no arm {arm}; its keys stand there under `arms`.")
         if tasks is None and limit is None:
             for path in evaluate_arm(plan, arm, seed):
-                print(path)
+                _say(str(path))
             return
         seeds = plan.arms[arm].seeds if seed is None else [seed]
-        found = [checkpoints.of_run(plan.profile, arm, number) for number in seeds]
+        asked = [
+            checkpoints.or_published(checkpoints.of_run(plan.profile, arm, number))
+            for number in seeds
+        ]
+        found = [one for one in asked if one.weights.is_file()] or asked[:1]
     for one in found:
         lm = lm_of(one)
-        print(f"{one.weights}, trained context {lm.max_length}")
-        print(
-            summary(
-                run_tasks(lm, load_tasks(tasks or [*embedded(one.profile)], one.profile), limit)
-            )
-        )
+        copy = " (the published copy in half precision)" if one.published else ""
+        _say(f"{one.weights}{copy}, trained context {lm.max_length}")
+        wanted = load_tasks(tasks or [*embedded(one.profile)], one.profile)
+        _say(summary(run_tasks(lm, wanted, limit)))
         if lm.truncated:
-            print(f"{lm.truncated} texts were too long and lost their beginning.")
+            _say(f"{lm.truncated} texts were too long and lost their beginning.")
+
+
+def _say(text: str) -> None:
+    if ranks().first:
+        print(text)

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from small_init.evaluate.divided import agreed, whole
 from small_init.model import Block, Transformer, rotate
 
 Following = Generator[Tensor, Tensor, None]  # yields logits (B, V), is sent tokens (B,)
@@ -68,11 +69,12 @@ def step(
     x_BTD = model.embedding(ids_BT)
     for layer, block in enumerate(model.blocks):
         assert isinstance(block, Block)
-        x_BTD = x_BTD + _attend(
-            block, cache.keys[layer], cache.values[layer], block.attention_norm(x_BTD), tables,
-            cache.filled, mask,
-        )  # fmt: skip
-        x_BTD = x_BTD + block.mlp(block.mlp_norm(x_BTD))
+        with whole(block):
+            x_BTD = x_BTD + _attend(
+                block, cache.keys[layer], cache.values[layer], block.attention_norm(x_BTD), tables,
+                cache.filled, mask,
+            )  # fmt: skip
+            x_BTD = x_BTD + block.mlp(block.mlp_norm(x_BTD))
     cache.filled += ids_BT.shape[1]
     return model.readout(model.norm(x_BTD[:, -1]))
 
@@ -103,7 +105,7 @@ def generate(
     running = set(range(len(prompts)))
     logits_BV = next(following)
     for count in range(1, most + 1):
-        tokens_B = logits_BV.argmax(-1)
+        tokens_B = agreed(logits_BV.argmax(-1))
         for row, token in enumerate(tokens_B.tolist()):
             if row in running:
                 new[row].append(token)

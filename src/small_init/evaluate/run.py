@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.evaluator import evaluate
@@ -17,6 +16,7 @@ from lm_eval.evaluator import evaluate
 from small_init import records
 from small_init.evaluate import checkpoint as checkpoints
 from small_init.evaluate.checkpoint import Checkpoint
+from small_init.evaluate.divided import ranks
 from small_init.evaluate.harness import SmallInitLM
 from small_init.evaluate.suite import EmbeddedTask, embedded
 from small_init.records import Plan
@@ -27,8 +27,7 @@ _WRITTEN = {"until": ["\n"], "max_gen_toks": 32}
 
 
 def lm_of(checkpoint: Checkpoint) -> SmallInitLM:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return SmallInitLM(checkpoint.model(device), checkpoint.tokenizer())
+    return SmallInitLM(checkpoint.model(), checkpoint.tokenizer())
 
 
 def run_tasks(lm: SmallInitLM, tasks: Sequence[Task], limit: int | None = None) -> dict[str, Any]:
@@ -52,7 +51,8 @@ def evaluate_arm(plan: Plan, arm: str, seed: int | None = None) -> list[Path]:
         checkpoint = checkpoints.of_run(plan.profile, arm, number)
         record = task_record(checkpoint, tasks)
         path = records.task_record(plan.profile, arm, number)
-        records.write_text(path, compact_json(record))
+        if ranks().first:
+            records.write_text(path, compact_json(record))
         written.append(path)
     return written
 
