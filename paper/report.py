@@ -1,30 +1,33 @@
 """The report: results/<profile>/report.{pdf,html}, every number in it from the records.
 
 `report.typ` holds the prose and the layout; this script hands it the numbers, the captions and
-pictures of all objects, and the verdicts. A missing object or record stops the build.
+pictures of all objects, and the verdicts. A missing object or record stops the build,
+and so does a record that the plan does not ask for.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typst
-from runs import deciding
-from style import PILOT, compact, is_pilot, label_of, limits, provenance, run_script, signed
+from report_numbers import cost, index_entry, limits_of, method, stage_entries
+from report_sceptic import answers
+from report_sceptic_runs import Material
+from style import PILOT, is_pilot, label_of, limits, provenance, run_script, signed
 
 from small_init import records
 from small_init.claims import load_claims
-from small_init.config import load_yaml
+from small_init.collect import planned_runs
 from small_init.errors import UserError
-from small_init.plan import CONFIGS, OBJECTS
-from small_init.records import Plan, Run
+from small_init.plan import OBJECTS
 
 TEMPLATE = Path(__file__).with_name("report.typ")
-WATTS_PER_CORE = 15.0  # assumed for the energy estimate; a server core under load draws 5 to 20
+FONT = "Libertinus Serif"  # of report.typ; comes with typst
+Kind = Literal["pdf", "html"]
+PLOTS = {"table-2": "figure-t2"}  # a table's plot, shown under it
 
 
 def main() -> None:
@@ -33,29 +36,50 @@ def main() -> None:
 
 def make() -> Path:
     plan = records.load_plan()
-    runs = [records.load_run(plan.profile, arm, seed) for arm, seed in plan.runs()]
+    runs = [run for arm in planned_runs(plan).values() for run in arm]
     claims = read_claims(plan.profile)
     data = {
         "profile": plan.profile,
         "pilot": PILOT if is_pilot(runs) else None,
         "provenance": provenance(runs),
+        "sceptic": answers(Material(plan, runs)),
         "note": load_claims().note,
         "tally": tally(claims),
         "claims": [claim_entry(row) for row in claims],
         "objects": [entry for name in OBJECTS for entry in object_entries(plan.profile, name)],
         "method": method(plan, runs),
         "cost": cost(runs),
-        "index": [index_entry(plan, name) for name in OBJECTS],
+        "limits": limits_of(plan, runs),
+        "index": [index_entry(plan, runs, name) for name in OBJECTS],
+        "arms": stage_entries(plan, runs),
     }
     home = records.results_folder(plan.profile)
-    text = json.dumps(data, ensure_ascii=False)
-    root = Path.cwd()
-    for kind in ("pdf", "html"):
-        inputs = {"data": text, "kind": kind}
-        content = typst.compile(TEMPLATE, root=root, sys_inputs=inputs, format=kind, timestamp=0)
-        assert isinstance(content, bytes)
-        records.write_bytes(home / f"report.{kind}", content)
+    kinds: tuple[Kind, ...] = ("html", "pdf")
+    for kind in kinds:
+        records.write_bytes(home / f"report.{kind}", typeset(data, kind))
     return home / "report.pdf"
+
+
+def typeset(data: dict[str, Any], kind: Kind) -> bytes:
+    """The report as `pdf` or `html`; the fonts are typst's own, the same on every machine.
+
+    Raises:
+        UserError: a character has no glyph, or typst warns.
+    """
+    text = json.dumps(data, ensure_ascii=False)
+    if missing := missing_glyphs(text + TEMPLATE.read_text()):
+        raise UserError(
+            f"The report's fonts have no glyph for {' '.join(missing)}; write it in another way in "
+            "the caption or claim that has it."
+        )
+    content, warnings = typst.compile_with_warnings(
+        TEMPLATE, root=Path.cwd(), sys_inputs={"data": text, "kind": kind}, format=kind,
+        timestamp=0, ignore_system_fonts=True,
+    )  # fmt: skip
+    if kind == "pdf" and warnings:
+        raise UserError(f"{TEMPLATE.name}: {warnings[0]}; correct it.")
+    assert isinstance(content, bytes)
+    return content
 
 
 # --- verdicts ------------------------------------------------------------------------------------
@@ -121,28 +145,37 @@ def spans(markdown: str) -> list[list[dict[str, str]]]:
 
 
 def object_entries(profile: str, name: str) -> list[dict[str, Any]]:
-    """The object and, for a figure on several pages, its further pages."""
-    kind = "tables" if name.startswith("table") else "figures"
-    folder = records.results_folder(profile) / kind
-    text = _read(folder / f"{name}.md")
-    entry: dict[str, Any] = {"name": name, "label": label_of(name), "kind": kind}
-    if kind == "figures":
-        _read_bytes(folder / f"{name}.png")
-        pages = [name, *sorted(path.stem for path in folder.glob(f"{name}[a-z].png"))]
-        return [
-            entry
-            | {
-                "name": page,
-                "label": label_of(page),
-                "caption": spans(_read(folder / f"{page}.md")),
-                "image": f"/{(folder / page).as_posix()}.png",
-            }
-            for page in pages
-        ]
-    caption, table = text.split("\n|", 1)
+    """The object and its further pages: those of a figure, or a table's plot."""
+    home = records.results_folder(profile)
+    if name.startswith("figure"):
+        _read_bytes(home / "figures" / f"{name}.png")
+        pages = sorted(path.stem for path in (home / "figures").glob(f"{name}[a-z].png"))
+        return [figure_entry(home, page) for page in (name, *pages)]
+    caption, table = _read(home / "tables" / f"{name}.md").split("\n|", 1)
     lines = [line.strip("|").split("|") for line in ("|" + table).strip().splitlines()]
     cells = [[cell.strip() for cell in line] for line in lines]
-    return [entry | {"caption": spans(caption), "head": cells[0], "rows": cells[2:]}]
+    entry = {
+        "name": name,
+        "label": label_of(name),
+        "kind": "tables",
+        "caption": spans(caption),
+        "head": cells[0],
+        "rows": cells[2:],
+    }
+    return [entry, *([figure_entry(home, PLOTS[name])] if name in PLOTS else [])]
+
+
+def figure_entry(home: Path, page: str) -> dict[str, Any]:
+    """`image` is without its suffix: the PDF takes the figure's PDF, the HTML page its PNG."""
+    for kind in ("pdf", "png"):
+        _read_bytes(home / "figures" / f"{page}.{kind}")
+    return {
+        "name": page,
+        "label": label_of(page),
+        "kind": "figures",
+        "caption": spans(_read(home / "figures" / f"{page}.md")),
+        "image": f"/{(home / 'figures' / page).as_posix()}",
+    }
 
 
 def _read(path: Path) -> str:
@@ -155,87 +188,28 @@ def _read_bytes(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def index_entry(plan: Plan, name: str) -> dict[str, Any]:
-    arms = plan.objects.get(name, [])
-    stages = sorted({plan.stages[key] for key in arms})
-    experiments = sorted(
-        path.name
-        for path in (CONFIGS / "experiments").glob("*.yaml")
-        if name in load_yaml(path).get("objects", [])
-    )
-    return {
-        "object": label_of(name),
-        "stage": name,
-        "arms": len(arms),
-        "runs": sum(len(plan.arms[key].seeds) for key in arms),
-        "stages": stages,
-        "experiments": experiments,
-        "script": f"paper/{name.replace('-', '_')}.py",
-    }
+# --- glyphs -----
 
 
-# --- method and cost -----------------------------------------------------------------------------
-
-
-def method(plan: Plan, runs: list[Run]) -> dict[str, Any]:
-    """The numbers of the method section, from the ladder's configurations and the corpus."""
-    ladder = [plan.arms[key] for key in plan.objects["table-1"]]
-    first = ladder[0]
-    sizes = sorted({run.metrics["parameters"]["total"] for run in runs
-                    if run.arm in plan.objects["table-1"]})  # fmt: skip
-    optimizer, train = first.optimizer, first.train
-    return {
-        "arms": len(plan.arms),
-        "runs": len(runs),
-        "confirmatory": sum(not run.pilot for run in runs),
-        "widths": sorted({arm.model.d_model for arm in ladder}),
-        "layers": first.model.n_layers,
-        "heads": first.model.n_heads,
-        "context": first.model.context,
-        "vocabulary": first.model.vocab_size,
-        "parameters": [compact(size) for size in sizes],
-        "tokens": compact(train.tokens),
-        "steps": first.steps,
-        "batch": train.batch_tokens,
-        "warmup": optimizer.warmup_steps,
-        "weight_decay": optimizer.weight_decay,
-        "clip": optimizer.clip,
-        "betas": [optimizer.beta1, optimizer.beta2],
-        "final_tokens": compact(train.final_tokens),
-        "rates": calibrated(plan.profile),
-        "deciding": len(deciding(runs)),
-    }
-
-
-def calibrated(profile: str) -> list[list[str]]:
-    """Rows of the calibration: gate, width, γ, peak learning rate."""
-    path = CONFIGS / "calibration" / f"{profile}.yaml"
-    if not path.is_file():
+def missing_glyphs(text: str) -> list[str]:
+    """The characters of `text` for which typst has no glyph and would draw an empty box."""
+    characters = sorted({c for c in text if c.isprintable() and not c.isspace()})
+    box = _glyphs(_UNASSIGNED)[-1]
+    if box not in _glyphs("".join(characters)):
         return []
-    return [
-        ["yes" if row.gated else "no", str(row.d_model), f"{row.gamma:g}", f"{row.lr:.2g}"]
-        for row in load_yaml(path).rates
-    ]
+    return [c for c in characters if box in _glyphs(c)]
 
 
-def cost(runs: list[Run]) -> dict[str, str]:
-    """Core-hours of the recorded runs, from their perf.json."""
-    hours = 0.0
-    for run in runs:
-        perf = json.loads((run.folder / records.PERFORMANCE_FILE).read_text())
-        hours += perf["seconds"] * perf["threads"] / 3600
-    flops = sum(run.metrics["flops"] for run in runs)
-    return {
-        "core_hours": f"{hours:.1f}",
-        "watts": f"{WATTS_PER_CORE:g}",
-        "kwh": f"{hours * WATTS_PER_CORE / 1000:.2f}",
-        "flops": f"{flops:.2g}",
-    }
+_UNASSIGNED = "\U0010fffd"  # for private use: no font has it
 
 
-def read_csv(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+def _glyphs(text: str) -> list[str]:
+    """Names of the glyphs that typst draws for the characters, each apart, in the report's font."""
+    source = f'#set text(font: "{FONT}")\n#for c in {json.dumps(text, ensure_ascii=False)} [#c ]'
+    drawn = typst.compile(source.encode(), format="svg", ignore_system_fonts=True)
+    return re.findall(
+        r'href="#(\w+)"', b"".join(drawn if isinstance(drawn, list) else [drawn]).decode()
+    )
 
 
 if __name__ == "__main__":

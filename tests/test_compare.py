@@ -19,7 +19,7 @@ def write(arm: str, seed: int, gamma: float, loss: float) -> None:
         "config": {"variant": "adjusted", **config.identity()},
         "final": {"loss": loss, "bits_per_byte": {"en": loss / 3}},
         "prequential": {"nats_per_token": loss + 1}, "clipped_share": 0.25,
-        "parameters": {"total": 1000}, "tokens": 2048,
+        "parameters": {"total": 1000}, "tokens": 2048, "steps": 2,
     }  # fmt: skip
     records.write_text(folder / "metrics.json", json.dumps(metrics))
     curve = [{"tokens": t, "val_loss": loss + 1 / (1 + t)} for t in (0, 1024)]

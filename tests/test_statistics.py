@@ -198,3 +198,50 @@ def test_detectable_effect_of_two_pairs_at_a_strict_level() -> None:
     # One degree of freedom: |N(0, 1)| stays below its 80 % quantile 1.28, times t's 127.3.
     found = statistics.minimum_detectable_effect(1.0, 2, confidence=0.995)
     assert found == pytest.approx(1.2816 * 127.32 / math.sqrt(2), rel=0.01)
+
+
+def test_detectable_effect_is_found_four_times_in_five() -> None:
+    effect = statistics.minimum_detectable_effect(1.0, 5)
+    assert effect is not None
+    draws = np.random.default_rng(3).normal(effect, 1.0, (1500, 5))
+    found = [statistics.p_value(row) < 0.05 for row in draws]
+    assert np.mean(found) == pytest.approx(0.8, abs=0.03)
+
+
+def test_holm_rejects_a_true_hypothesis_in_one_family_of_twenty_at_most() -> None:
+    p = np.random.default_rng(5).uniform(size=(4000, 10))
+    rejecting = [min(statistics.holm(dict(enumerate(row))).values()) < 0.05 for row in p]
+    assert np.mean(rejecting) == pytest.approx(0.05, abs=0.01)
+
+
+@given(
+    st.lists(st.floats(0.01, 1.0), min_size=1, max_size=5),
+    st.floats(-1.0, 6.0, allow_subnormal=False),
+)
+def test_effective_size_stays_between_measured_sizes_or_is_refused(drops, other) -> None:
+    losses = [4.0, *(4.0 - np.cumsum(drops))]
+    sizes = [1e4 * 2**k for k in range(len(losses))]
+    found = statistics.effective_size(sizes, losses, other)
+    inside = losses[-1] <= other <= losses[0]
+    assert (found.size is not None) == inside == (found.reason is None)
+    if found.size is not None:
+        assert sizes[0] * (1 - 1e-9) <= found.size <= sizes[-1] * (1 + 1e-9)
+
+
+def test_size_ratio_covers_the_planted_one() -> None:
+    rng = np.random.default_rng(11)
+    hits = 0
+    for _ in range(1000):
+        noise = rng.normal(0, 0.01, (5, len(LADDER) + 1))
+        shared = rng.normal(0, 0.1, 5)  # of a seed at every size: pairing removes it
+        baseline = {
+            s: [planted(n) + shared[s] + e for n, e in zip(LADDER, noise[s], strict=False)]
+            for s in range(5)
+        }
+        other = {s: planted(4.2e4) + shared[s] + noise[s, -1] for s in range(5)}
+        interval = statistics.effective_size_interval(LADDER, baseline, other, 3e4).interval
+        assert interval is not None
+        assert interval.low is not None
+        assert interval.high is not None
+        hits += interval.low <= 1.4 <= interval.high
+    assert 920 <= hits <= 980

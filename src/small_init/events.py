@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import struct
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,8 @@ from rich.progress import track
 from torch import Tensor
 
 from small_init import records
-from small_init.config import Probes
+from small_init.compare import flat
+from small_init.config import ArmConfig, Probes, fingerprint
 from small_init.errors import UserError
 from small_init.probes import group_label
 from small_init.records import Run
@@ -35,6 +37,8 @@ _SECTIONS = {
     "uniform_alpha": "sink", "sink_rate": "sink", "gate_mean": "gate", "gate_below": "gate",
     "embedding_rms": "embedding", "embedding_saturation": "embedding",
 }  # fmt: skip
+# Fields that may be empty.
+_OPTIONAL = {"optimizer.clip"} | {k for k, v in flat(ArmConfig().identity()).items() if v is None}
 
 
 def spectra_scalars(rows: Sequence[Mapping[Any, Any]]) -> dict[str, float]:
@@ -97,8 +101,6 @@ def rebuild(run: Run) -> bool:
     from torch.utils.tensorboard import SummaryWriter
     from torch.utils.tensorboard.summary import hparams
 
-    from small_init.recorder import flat
-
     draft = folder.with_name(f".{folder.name}.new")  # a half-built folder would pass for a live run
     shutil.rmtree(draft, ignore_errors=True)
     with SummaryWriter(str(draft)) as writer:
@@ -123,18 +125,49 @@ def rebuild(run: Run) -> bool:
                 for name, w in weights.items():
                     image = heat_map(torch.from_numpy(w))
                     writer.add_image(f"row_cosines/{name}", image, step, dataformats="HW")
-        settings = {
-            key: value if isinstance(value, int | float | str | bool) else str(value)
-            for key, value in (flat(run.metrics["config"]) | {"seed": run.seed}).items()
-        }
-        result = {"val/final": run.val_loss}
         file_writer = writer._get_file_writer()
-        for summary in hparams(settings, result):
+        for summary in hparams(settings(run), {"val/final": run.val_loss}):
             assert isinstance(summary, Summary)
             file_writer.add_summary(summary)
         writer.add_scalar("val/final", run.val_loss, run.metrics["steps"])
     (draft / marker.name).touch()
     draft.rename(folder)
+    return True
+
+
+def settings(run: Run) -> dict[str, int | float | str | bool]:
+    """What the HPARAMS tab lists of a run: its whole configuration, and what names it.
+
+    TensorBoard takes a folder of logs for one experiment, so the profile is a column like others.
+    A field that may be empty is text in every run: a column of two types cannot be sorted.
+    """
+    named = {"profile": run.metrics["profile"], "arm": run.arm, "seed": run.seed}
+    config = flat(run.config.identity()) | {"variant": run.config.variant}
+    texts = {key: str(value) for key, value in config.items() if value is None or key in _OPTIONAL}
+    return named | config | texts
+
+
+def rebuild_figures(profile: str) -> bool:
+    """The figures of a profile as images; False where they are there already, these very ones."""
+    pictures = sorted((records.results_folder(profile) / "figures").glob("*.png"))
+    digest = fingerprint([[path.name, records.sha256(path)] for path in pictures])
+    folder = LOG_FOLDER / profile / "figures"
+    if not pictures or (folder / f"from-figures-{digest}").exists():
+        return False
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from torch.utils.tensorboard import SummaryWriter
+
+    shutil.rmtree(folder, ignore_errors=True)
+    with SummaryWriter(str(folder)) as writer:
+        for path in pictures:
+            content = path.read_bytes()
+            width, height = struct.unpack(">II", content[16:24])  # of PNG's first chunk
+            image = Summary.Image(
+                height=height, width=width, colorspace=4, encoded_image_string=content
+            )
+            summary = Summary(value=[Summary.Value(tag=path.stem, image=image)])
+            writer._get_file_writer().add_summary(summary)
+    (folder / f"from-figures-{digest}").touch()
     return True
 
 
@@ -148,5 +181,7 @@ def serve(port: int) -> None:
     console = Console(stderr=True)
     for run in track(runs, "Event files", console=console, disable=not sys.stderr.isatty()):
         rebuild(run)
+    for home in sorted(Path("results").iterdir()) if runs else []:
+        rebuild_figures(home.name)
     command = ["-m", "tensorboard.main", "--logdir", str(LOG_FOLDER), "--port", str(port)]
     os.execv(sys.executable, [sys.executable, *command])

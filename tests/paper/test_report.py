@@ -38,15 +38,29 @@ def test_a_table_is_read_from_its_markdown_and_figures_with_all_pages(project, s
     assert (entry["head"], entry["rows"]) == (["a", "b"], [["1", "2"]])
     for page in ("figure-6", "figure-6b"):
         records.write_text(figures / f"{page}.md", "Caption.")
-        records.write_bytes(figures / f"{page}.png", b"png")
+        for kind in ("png", "pdf"):
+            records.write_bytes(figures / f"{page}.{kind}", b"drawn")
     pages = report.object_entries("cpu", "figure-6")
     assert [p["label"] for p in pages] == ["Figure 6", "Figure 6B"]
-    assert pages[1]["image"] == "/results/cpu/figures/figure-6b.png"
+    assert pages[1]["image"] == "/results/cpu/figures/figure-6b"
+
+
+def test_table_2_has_its_plot_under_it(project, script) -> None:
+    report = script("report")
+    records.write_text(Path("results/cpu/tables/table-2.md"), "Caption.\n\n| a |\n| - |\n| 1 |\n")
+    with pytest.raises(UserError, match=r"figure-t2\.pdf does not exist"):
+        report.object_entries("cpu", "table-2")
+    for kind, content in (("png", b"drawn"), ("pdf", b"drawn"), ("md", b"Plot.")):
+        records.write_bytes(Path(f"results/cpu/figures/figure-t2.{kind}"), content)
+    entries = report.object_entries("cpu", "table-2")
+    assert [(e["kind"], e["label"]) for e in entries] == [
+        ("tables", "Table 2"), ("figures", "Figure T2"),
+    ]  # fmt: skip
 
 
 def test_what_is_missing_is_named(project, script) -> None:
     report = script("report")
-    with pytest.raises(UserError, match=r"figure-2\.md does not exist; draw it with `dvc repro"):
+    with pytest.raises(UserError, match=r"figure-2\.png does not exist; draw it with `dvc repro"):
         report.object_entries("cpu", "figure-2")
     with pytest.raises(UserError, match="small-init claims"):
         report.read_claims("cpu")
