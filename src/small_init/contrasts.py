@@ -266,8 +266,8 @@ def critical_scale(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
 
 
 def mixture_of_experts(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
-    """C9."""
-    cells = Cells(runs)
+    """C9. Its object also holds the dense models that the mixtures are compared with."""
+    cells = Cells(run for run in runs if run.config.model.n_experts > 0)
     wanted = both_gammas(["adjusted"], [MOE_WIDTH])
     if not cells.has(wanted):
         return Evidence(0, not_testable="no mixture-of-experts arm was run")
