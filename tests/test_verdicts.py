@@ -18,6 +18,7 @@ from small_init.contrasts import (
     epsilon_barrier,
     gate_barrier,
     good_default,
+    mixture_of_experts,
     shrinking_gain,
     widened_gain,
 )
@@ -32,11 +33,10 @@ SEEDS = (10, 11, 12, 13, 14)
 NOISE = dict(zip(SEEDS, (-0.002, -0.001, 0.0, 0.001, 0.002), strict=True))
 
 
-def run(variant: str, gamma: float, width: int, seed: int, loss: float) -> Run:
+def run(variant: str, gamma: float, width: int, seed: int, loss: float, n_experts: int = 0) -> Run:
+    model = {"d_model": width, "n_experts": n_experts}
     config = merged(
-        ArmConfig(),
-        {"variant": variant, "model": {"d_model": width}, "init": {"gamma": gamma}},
-        where="test",
+        ArmConfig(), {"variant": variant, "model": model, "init": {"gamma": gamma}}, where="test"
     )
     metrics = {
         "config": {"variant": variant, **config.identity()},
@@ -276,6 +276,21 @@ def test_c8_rise_is_a_fall_and_a_recovery() -> None:
     assert dip_and_rise(table, "stable_rank").rise == pytest.approx(0.7)
     table.loc[table["step"] == 1000, "update_stable_rank"] = 20 * 1.2
     assert dip_and_rise(table, "update_stable_rank").rise == pytest.approx(0.9)
+
+
+def test_c9_reads_the_mixtures_beside_their_dense_models() -> None:
+    dense = ladder({"adjusted": lambda _, d: 0.3, "standard": lambda _, d: 0.3})
+    mixtures = [
+        run(variant, gamma, 32, seed, 3.8 - (0.05 if gamma == 1.0 else NOISE[seed]), n_experts=8)
+        for variant in ("standard", "adjusted")
+        for gamma in (0.5, 1.0)
+        for seed in SEEDS
+    ]
+    found = mixture_of_experts([*dense, *mixtures], CLAIMS["C9"], RULES)
+    assert found.required[0].interval.estimate == pytest.approx(0.05)
+    assert found.required[0].holds
+    assert "+0.050" in found.beside["Δ, standard, d = 32"]
+    assert mixture_of_experts(dense, CLAIMS["C9"], RULES).not_testable
 
 
 def test_the_recommendation_fails_where_one_width_loses() -> None:

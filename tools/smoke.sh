@@ -20,7 +20,7 @@ dvc config --local core.no_scm true
 small-init plan --profile smoke
 small-init reproduce
 
-for object in figures/figure-{1,2,3,4,5,6,6b,6c,7,8,s1,s2,s3,t2}.{png,pdf,csv} \
+for object in figures/figure-{1,2,3,4,5,6,6b,6c,7,8,8b,8c,s1,s2,s3,t2}.{png,pdf,csv} \
     tables/table-{1,2,3,4}.{csv,md,tex} report.{pdf,html}; do
     [ -s "results/smoke/$object" ] || { echo "smoke: results/smoke/$object was not made"; exit 1; }
 done

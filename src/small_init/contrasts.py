@@ -27,9 +27,17 @@ from small_init.contrasts_tasks import at_equal_loss, reasoning_gain
 from small_init.records import Run
 from small_init.verdicts import Condition, Evidence
 
-FACTORIAL_WIDTH = 64  # C2 and C3
+# The widths that paper/claims.yaml names, those of the cpu profile; see `widths_of_scale`.
+FACTORIAL_WIDTH = (64,)  # C2 and C3
 OPTIMUM_WIDTHS = (32, 64)  # C5
-MOE_WIDTH = 32  # C9
+MOE_WIDTH = (32,)  # C9
+
+
+def widths_of_scale(cells: Cells, named: tuple[int, ...]) -> tuple[int, ...]:
+    """The widths a claim names; at a scale that ran none of them the largest that it ran instead,
+    as many or as there are."""
+    there = sorted({width for _, _, width in cells.runs})
+    return named if not there or set(named) & set(there) else tuple(there[-len(named) :])
 
 
 def shrinking_gain(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
@@ -76,12 +84,10 @@ FACTORIAL = {"standard": (False, False), "epsilon": (True, False), "gated": (Fal
 def factorial_gains(runs: Sequence[Run]) -> dict[int, dict[tuple[bool, bool], float]]:
     """Seed → (small ε, gate) → Δ at the width of C2 and C3, seeds that all eight cells have."""
     cells = Cells(runs)
-    seeds = cells.seeds(both_gammas(FACTORIAL, [FACTORIAL_WIDTH]))
+    (width,) = widths_of_scale(cells, FACTORIAL_WIDTH)
+    seeds = cells.seeds(both_gammas(FACTORIAL, [width]))
     return {
-        seed: {
-            levels: cells.gain(variant, FACTORIAL_WIDTH, seed)
-            for variant, levels in FACTORIAL.items()
-        }
+        seed: {levels: cells.gain(variant, width, seed) for variant, levels in FACTORIAL.items()}
         for seed in seeds
     }
 
@@ -97,7 +103,7 @@ def _interaction(
             for level in (False, True)
         }
         values[seed] = by_level[True] - by_level[False]
-    wanted = both_gammas(FACTORIAL, [FACTORIAL_WIDTH])
+    wanted = both_gammas(FACTORIAL, widths_of_scale(cells, FACTORIAL_WIDTH))
     missing = None if cells.has(wanted) else "one of the eight cells was not run"
     conditions = [
         Condition(name, values, side, rules.smallest_effect, rules.confidence)
@@ -112,10 +118,11 @@ def _interaction(
 def epsilon_barrier(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
     """C2."""
     evidence, cells = _interaction(runs, rules, 0, "γ × ε interaction of the loss")
+    (width,) = widths_of_scale(cells, FACTORIAL_WIDTH)
     rms = {
         variant: [
             run.init["residual_flow"]["attention_norm_rms"][0]
-            for run in cells.runs.get((variant, SMALL, FACTORIAL_WIDTH), {}).values()
+            for run in cells.runs.get((variant, SMALL, width), {}).values()
         ]
         for variant in ("standard", "epsilon")
     }
@@ -133,10 +140,10 @@ def epsilon_barrier(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence
 def gate_barrier(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
     """C3, the part on loss."""
     evidence, cells = _interaction(runs, rules, 1, "γ × gate interaction of the loss")
+    (width,) = widths_of_scale(cells, FACTORIAL_WIDTH)
     own = [
-        cells.loss(("epsilon", SMALL, FACTORIAL_WIDTH), seed)
-        - cells.loss(("adjusted", SMALL, FACTORIAL_WIDTH), seed)
-        for seed in cells.seeds([(v, SMALL, FACTORIAL_WIDTH) for v in ("epsilon", "adjusted")])
+        cells.loss(("epsilon", SMALL, width), seed) - cells.loss(("adjusted", SMALL, width), seed)
+        for seed in cells.seeds([(v, SMALL, width) for v in ("epsilon", "adjusted")])
     ]
     beside = {}
     if own:
@@ -220,8 +227,9 @@ def critical_scale(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
     """C5."""
     cells, c = Cells(of_one_context(runs)), rules.confidence
     low, high = claim.thresholds["low"], claim.thresholds["high"]
-    needed = [("adjusted", g, d) for g in (0.75, SMALL, 1.25) for d in OPTIMUM_WIDTHS]
-    if not cells.has(needed):
+    widths = widths_of_scale(cells, OPTIMUM_WIDTHS)
+    needed = [("adjusted", g, d) for g in (0.75, SMALL, 1.25) for d in widths]
+    if len(widths) < len(OPTIMUM_WIDTHS) or not cells.has(needed):
         return Evidence(
             len(cells.seeds(needed)),
             not_testable="γ = 0.75, 1 and 1.25 were not run at both widths",
@@ -231,7 +239,7 @@ def critical_scale(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
     against_points: dict[str, bool] = {}
     beside: dict[str, str] = {}
     pairs = []
-    for width in OPTIMUM_WIDTHS:
+    for width in widths:
         gammas = cells.gammas("adjusted", width)
         row = [("adjusted", gamma, width) for gamma in gammas]
         seeds = cells.seeds(row)
@@ -266,18 +274,19 @@ def critical_scale(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
 
 
 def mixture_of_experts(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
-    """C9."""
-    cells = Cells(runs)
-    wanted = both_gammas(["adjusted"], [MOE_WIDTH])
+    """C9. Its object also holds the dense models that the mixtures are compared with."""
+    cells = Cells(run for run in runs if run.config.model.n_experts > 0)
+    (width,) = widths_of_scale(cells, MOE_WIDTH)
+    wanted = both_gammas(["adjusted"], [width])
     if not cells.has(wanted):
         return Evidence(0, not_testable="no mixture-of-experts arm was run")
-    gains = {seed: cells.gain("adjusted", MOE_WIDTH, seed) for seed in cells.seeds(wanted)}
+    gains = {seed: cells.gain("adjusted", width, seed) for seed in cells.seeds(wanted)}
     conditions = [
-        Condition(f"Δ, mixture of experts, d = {MOE_WIDTH}", gains, side,
+        Condition(f"Δ, mixture of experts, d = {width}", gains, side,
                   rules.smallest_effect, rules.confidence)
         for side in ("above", "below")
     ]  # fmt: skip
-    beside = gain_texts(cells, "standard", [MOE_WIDTH])
+    beside = gain_texts(cells, "standard", [width])
     return Evidence(len(gains), conditions[:1], {}, conditions[1:], {}, None, beside)
 
 

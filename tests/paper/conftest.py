@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import json
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,6 +86,7 @@ def write_record(arm: Arm, seed: int) -> None:
         "data": {"meta_sha256": "0" * 64},
         "parameters": {
             "total": own + outer,
+            "active": own // (2 if model.n_experts else 1) + outer,
             "embedding_and_readout": outer,
             "non_embedding": own,
         },
@@ -119,20 +121,21 @@ def write_record(arm: Arm, seed: int) -> None:
     prefixes = ("", "change_", "update_") if all_probes else ("", "change_")
     ranks = dict(zip(STEPS, (31.0, 25.0, arm.lowest_rank(seed), 20.0), strict=True))
     spectra = []
+    shapes = block_shapes(settings)
     for step in STEPS:
         for layer, offset in ((0, -1.0), (1, 1.0)):  # the mean over layers is `ranks`
-            for name in ("mlp.up", "mlp.down", "attention.value"):
-                row: dict[str, Any] = {"step": step, "weight": f"blocks.{layer}.{name}.weight"}
+            for name in shapes:
+                row: dict[str, Any] = {"step": step, "weight": f"blocks.{layer}.{name}"}
                 row |= {f"{prefix}{n}": 1.0 for prefix in prefixes for n in numbers}
                 if all_probes:
                     row |= {"random_stable_rank": 25.0, "random_mean_abs_cos": 0.1}
-                if name == "mlp.up":
+                if "up" in name:
                     row |= {f"{prefix}stable_rank": ranks[step] + offset for prefix in prefixes}
                 spectra.append(row)
     records.write_text(folder / "spectra.csv", records.csv_text(spectra))
     first = model.d_model ** (1 - gamma)
-    shapes = {"embedding.weight": [model.vocab_size, model.d_model]}
-    shapes |= {f"blocks.{n}.mlp.up.weight": [model.d_ff, model.d_model] for n in (0, 1)}
+    shapes = {f"blocks.{n}.{name}": shape for n in (0, 1) for name, shape in shapes.items()}
+    shapes |= {"embedding.weight": [model.vocab_size, model.d_model]}
     init = {
         "weights": {
             name: {
@@ -158,6 +161,17 @@ def write_record(arm: Arm, seed: int) -> None:
         rows = [row for step in STEPS for row in activation_rows(settings, step)]
         records.write_text(folder / "activations.csv", records.csv_text(rows))
         records.write_bytes(folder / "snapshots.safetensors", save(snapshots(settings, seed)))
+
+
+def block_shapes(settings: ArmConfig) -> dict[str, list[int]]:
+    """Three of a block's weights; in a mixture the experts' matrices are stacked."""
+    model = settings.model
+    shapes = {"up": [model.d_ff, model.d_model], "down": [model.d_model, model.d_ff]}
+    if model.n_experts:
+        mlp = {f"mlp.experts.{name}": [model.n_experts, *s] for name, s in shapes.items()}
+    else:
+        mlp = {f"mlp.{name}.weight": shape for name, shape in shapes.items()}
+    return mlp | {"attention.value.weight": [model.d_model, model.d_model]}
 
 
 def group_gamma(settings: ArmConfig, name: str) -> float:
@@ -195,6 +209,11 @@ def activation_rows(settings: ArmConfig, step: int) -> list[dict[str, Any]]:
             grown = 0.2 * progress * (head % 2) * (layer + 1) / model.n_layers
             add("first_token_share", 0.01 + grown, layer, head, model.context)
             add("first_token_alpha", 0.04 + grown, layer, head, model.context)
+        if model.n_experts:  # half of the experts fall behind as training goes on
+            for expert in range(model.n_experts):
+                lost = (-1) ** expert * progress / 2
+                add("expert_load", (1 + lost) / model.n_experts, layer, expert, model.context)
+            add("router_entropy", (1 - progress / 4) * math.log(model.n_experts), layer)
         if model.gate is not Gate.none:
             add("gate_mean", 0.5, layer, "", model.context)
     add("norm_rms", 1.0, "", "final", model.context)
