@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from small_init import records, statistics
+from small_init.cells import Cells
 from small_init.claims import load_claims
 from small_init.config import ArmConfig, merged
 from small_init.contrasts import (
@@ -21,6 +22,7 @@ from small_init.contrasts import (
     mixture_of_experts,
     shrinking_gain,
     widened_gain,
+    widths_of_scale,
 )
 from small_init.contrasts_inside import dip_and_rise
 from small_init.contrasts_tasks import reasoning_gain
@@ -291,6 +293,21 @@ def test_c9_reads_the_mixtures_beside_their_dense_models() -> None:
     assert found.required[0].holds
     assert "+0.050" in found.beside["Δ, standard, d = 32"]
     assert mixture_of_experts(dense, CLAIMS["C9"], RULES).not_testable
+
+
+def test_a_claim_is_judged_at_the_widths_of_its_scale() -> None:
+    mixtures = [
+        run("adjusted", gamma, 512, seed, 3.8 - 0.04 * (gamma == 1.0), n_experts=8)
+        for gamma in (0.5, 1.0)
+        for seed in SEEDS
+    ]
+    found = mixture_of_experts(mixtures, CLAIMS["C9"], RULES)
+    assert found.required[0].interval.estimate == pytest.approx(0.04)
+    assert "d = 512" in found.required[0].quantity
+    # The widths named are taken where one of them is there, however large the others.
+    both = Cells([*mixtures, run("adjusted", 1.0, 32, 10, 3.8)])
+    assert widths_of_scale(both, (32,)) == (32,)
+    assert widths_of_scale(both, (48, 64)) == (32, 512)
 
 
 def test_the_recommendation_fails_where_one_width_loses() -> None:
