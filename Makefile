@@ -3,7 +3,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 # Where torch comes from, as a pip index: the CPU or a CUDA index of pytorch.org. Empty: pip's own.
 TORCH_INDEX ?=
-# Runs at a time (default: one a core).
+# Runs at a time (default: one a core, or one a GPU).
 JOBS ?=
 PROFILE ?=
 FORCE ?=
@@ -25,7 +25,7 @@ FIGURES := $(filter figure-%,$(OBJECTS))
 REPRODUCE = small-init reproduce $(if $(FORCE),--force)
 
 .NOTPARALLEL:
-.PHONY: help setup reproduce test smoke tables figures objects claims report tensorboard profile prune bench lock clean $(OBJECTS)
+.PHONY: help setup reproduce test smoke tables figures objects claims report tensorboard profile prune bench gpu-check lock clean $(OBJECTS)
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z$$(].*:.*## / {sub(/\$$\(OBJECTS\)/, "table-1, ...", $$1); printf "  %-14s %s\n", $$1, $$2}' Makefile
@@ -82,9 +82,20 @@ profile: $(READY) ## which scale the pipeline describes: PROFILE=cpu, smoke
 prune: $(READY) ## remove records that the plan does not ask for
 	small-init prune
 
-bench: $(READY) ## training speed against matrix products and a transformers Llama; what probes cost
+# Peers the project does not need, apart from the environment; without them the benchmark says so.
+PEERS := build/peers
+$(PEERS): benchmarks/requirements.txt $(READY)
+	-python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --require-hashes \
+		--target $@ -r $< && touch $@
+
+bench gpu-check: export PYTHONPATH := $(CURDIR)/$(PEERS)
+
+bench: $(READY) $(PEERS) ## speed and memory of training against transformers and litgpt; what probes cost
 	python benchmarks/train_step.py --out benchmarks/train_step.json
 	python benchmarks/probes.py --out benchmarks/probes.json
+
+gpu-check: $(READY) $(PEERS) ## on a machine with a GPU: its tests, MFU, memory, a short pair (8 minutes)
+	python benchmarks/gpu.py --out benchmarks/gpu.json
 
 lock: ## resolve pyproject.toml into requirements.lock (needs uv)
 	tools/lock.sh

@@ -1,6 +1,7 @@
 """Runs side by side through the real processes, and every fault as one sentence."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -11,12 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from filelock import FileLock
 
-from small_init import records, reproduce, runner
+from small_init import pretrain, records, reproduce, runner
 from small_init.cli import main
-from small_init.config import ArmConfig, differences, merged
+from small_init.config import Accelerator, ArmConfig, ParallelConfig, differences, merged
 from small_init.errors import UserError
 from small_init.plan import OBJECTS
 from small_init.records import RunSpec
@@ -87,6 +89,51 @@ def test_never_more_runs_than_slots(project):
     for thread in threads:
         thread.join()
     assert most[0] == 2
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """Two of a machine's four GPUs are ours, as far as torch tells."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("SMALL_INIT_JOBS", raising=False)
+
+
+def test_each_run_has_the_gpu_of_its_slot(project, tiny_arm, two_gpus, monkeypatch):
+    """Four runs on two GPUs: no GPU has two at a time, and both are used."""
+
+    def pretend(spec, progress):
+        gpu, folder = os.environ["CUDA_VISIBLE_DEVICES"], Path("used", str(spec.seed))
+        folder.mkdir(parents=True)
+        with FileLock(f"gpu-{gpu}.lock", blocking=False):
+            Path(f"gpu-{gpu}.seen").touch()
+            wait_for(lambda: len(list(Path().glob("*.seen"))) == 2)
+        (folder / gpu).touch()
+        return folder
+
+    monkeypatch.setattr(pretrain, "train", pretend)
+    # Children of a fork server would not know of the pretence.
+    fork = multiprocessing.get_context("fork")
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: fork)
+    parallel = ParallelConfig(accelerator=Accelerator.cuda)
+    specs = [RunSpec("test", "pretrain", "a", tiny_arm, seed, parallel) for seed in range(4)]
+    folders = runner.train_runs(specs, jobs=None, title="four")
+    assert set(folders) == {("a", seed) for seed in range(4)}
+    used = [path.name for folder in folders.values() for path in folder.iterdir()]
+    assert len(used) == 4
+    assert set(used) == {"1", "3"}
+
+
+def test_by_default_there_are_as_many_runs_as_gpus(two_gpus, monkeypatch):
+    assert runner.gpus_of(ParallelConfig()) == []
+    assert runner.gpus_of(ParallelConfig(accelerator=Accelerator.cuda)) == ["1", "3"]
+    assert runner.jobs_of(None, gpus=2) == 2
+    assert runner.jobs_of(3, gpus=2) == 3
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert runner.gpus_of(ParallelConfig(accelerator=Accelerator.cuda)) == ["0", "1"]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(UserError, match="torch finds none"):
+        runner.gpus_of(ParallelConfig(accelerator=Accelerator.cuda))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -11,14 +11,16 @@ from small_init.config import ArmConfig, Gate, ModelConfig, OptimizerConfig, Tra
 VOCAB = 64
 
 
-def write_packed(folder: Path, train_tokens: int = 6_000, val_tokens: int = 2_000) -> Path:
+def write_packed(
+    folder: Path, train_tokens: int = 6_000, val_tokens: int = 2_000, vocab: int = VOCAB
+) -> Path:
     """Packed files in the real format, of a second-order pattern that a tiny model can learn."""
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(0)
 
     def stream(length: int) -> np.ndarray:
         steps = random.integers(1, 4, length)
-        tokens = 1 + np.cumsum(steps) % (VOCAB - 1)
+        tokens = 1 + np.cumsum(steps) % (vocab - 1)
         tokens[::37] = 0
         return tokens.astype(np.uint16)
 
@@ -36,7 +38,7 @@ def write_packed(folder: Path, train_tokens: int = 6_000, val_tokens: int = 2_00
         write("train-00001.bin", stream(train_tokens - half)),
     ]
     val = write("val.bin", stream(val_tokens))
-    lengths = np.full(VOCAB, 2, dtype=np.uint16)
+    lengths = np.full(vocab, 2, dtype=np.uint16)
     lengths[0] = 0
     token_bytes = write("token_bytes.bin", lengths)
     third = val_tokens // 3
@@ -48,7 +50,7 @@ def write_packed(folder: Path, train_tokens: int = 6_000, val_tokens: int = 2_00
     meta = {
         "schema": 1,
         "profile": "test",
-        "vocab_size": VOCAB,
+        "vocab_size": vocab,
         "eot": 0,
         "dtype": "uint16",
         "tokenizer_sha256": "0" * 64,

@@ -108,6 +108,12 @@ def _pretrain(arguments: argparse.Namespace) -> None:
     train_arms(arguments.arm, arguments.jobs)
 
 
+def _consolidate(arguments: argparse.Namespace) -> None:
+    from small_init.consolidate import consolidate
+
+    print(f"Written to {consolidate(arguments.arm, arguments.seed, arguments.out)}.")
+
+
 def _runs(arguments: argparse.Namespace) -> None:
     from small_init.collect import collect
     from small_init.records import load_plan
@@ -239,6 +245,10 @@ def parser() -> argparse.ArgumentParser:
         command(name, run, text).add_argument("--profile", required=True)
     pretrain = command("pretrain", _pretrain, "Train all seeds of one or more arms.")
     pretrain.add_argument("--arm", nargs="+", required=True, help="keys in params.yaml")
+    whole = command("consolidate", _consolidate, "Write the weights of a run's last checkpoint.")
+    whole.add_argument("--arm", required=True, help="a key in params.yaml")
+    whole.add_argument("--seed", type=int, help="of the arm (default: whose checkpoint is newest)")
+    whole.add_argument("--out", type=Path, help="a .safetensors file (default: in scratch/)")
     evaluate = command("evaluate", _evaluate, "Ask trained models the downstream tasks.")
     which = evaluate.add_mutually_exclusive_group(required=True)
     which.add_argument("--arm", help="key in params.yaml; without --tasks its records are written")
@@ -260,7 +270,7 @@ def parser() -> argparse.ArgumentParser:
     reproduce.add_argument("targets", nargs="*", help="stages (default: all)")
     reproduce.add_argument("--force", action="store_true", help="run the targets again in any case")
     for sub in (pretrain, reproduce):
-        sub.add_argument("--jobs", type=int, help="runs at a time (default: one a core)")
+        sub.add_argument("--jobs", type=int, help="runs at a time (default: one a core or GPU)")
     claims = command("claims", _claims, "Judge the paper's claims on the records.")
     claims.add_argument(
         "--add", type=Path, nargs="+", metavar="RECORD",

@@ -7,7 +7,6 @@ then DVC runs its stages in order, and each arm's stage finds its runs finished 
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,14 @@ from filelock import FileLock, Timeout
 
 from small_init.errors import UserError
 from small_init.records import Plan, RunSpec, load_plan
-from small_init.runner import is_one_of_many, jobs_of, publish, train_runs, train_together
+from small_init.runner import publish, train_runs
+from small_init.together import (
+    is_divided,
+    is_one_of_many,
+    run_to_end,
+    train_divided,
+    train_together,
+)
 
 _LOCK = Path("scratch/reproduce.lock")
 
@@ -34,9 +40,15 @@ def train_arms(keys: list[str], jobs: int | None = None) -> None:
     if is_one_of_many():
         train_together(specs)
         return
-    folders = train_runs(specs, jobs_of(jobs), title)
+    folders = _train(specs, jobs, title)
     for spec in specs:
         publish(spec, folders[spec.arm_key, spec.seed])
+
+
+def _train(specs: list[RunSpec], jobs: int | None, title: str) -> dict[tuple[str, int], Path]:
+    if is_divided(specs[0].parallel):
+        return train_divided(specs)
+    return train_runs(specs, jobs, title)
 
 
 def _specs(plan: Plan, keys: list[str]) -> list[RunSpec]:
@@ -71,7 +83,7 @@ def _reproduce(targets: list[str], jobs: int | None, force: bool) -> None:
     homes = {f"{stage}@{key}": key for key, stage in plan.stages.items()}
     keys = [homes[name] for name in stale or [] if name in homes]
     if keys:
-        train_runs(_specs(plan, keys), jobs_of(jobs), f"{len(keys)} arms")
+        _train(_specs(plan, keys), jobs, f"{len(keys)} arms")
     _dvc(["repro", "--allow-missing", *options, *targets])
 
 
@@ -87,16 +99,7 @@ def _stale(arguments: list[str]) -> list[str] | None:
 
 
 def _dvc(arguments: list[str]) -> None:
-    process = subprocess.Popen([sys.executable, "-m", "dvc", *arguments])
-    # Ctrl-C reaches DVC and its stage as well: they save and end, and dvc.lock stays whole.
-    previous = {
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.terminate()),
-    }
-    try:
-        code = process.wait()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    # Told to stop, DVC and its stage save and end, and dvc.lock stays whole.
+    code, _ = run_to_end([sys.executable, "-m", "dvc", *arguments])
     if code:
         raise UserError(f"`dvc {' '.join(arguments)}` ended with exit code {code}; see above.")

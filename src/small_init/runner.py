@@ -2,7 +2,7 @@
 
 The slots are lock files shared by everything that trains in this project, so that several arms,
 several seeds and several commands together never use more cores than there are. A slot is freed
-by the operating system when its process ends, however it ends.
+by the operating system when its process ends, however it ends. On GPUs a slot is one of them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterable
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -27,19 +27,41 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from small_init import records
+from small_init.config import Accelerator, ParallelConfig
 from small_init.errors import UserError
 from small_init.records import RunSpec
 
 _SLOTS = Path("scratch/slots")
-_SAVED = 143  # exit code of a run that SIGTERM stopped with its state saved
+SAVED = 143  # exit code of a run that SIGTERM stopped with its state saved
 _GRACE_SECONDS = 60.0  # how long an interrupted run may take to save its state
-_SAY_SECONDS = 30.0  # between two lines on a run that several processes train
 
 
-def jobs_of(asked: int | None) -> int:
-    """Runs at a time: what was asked for, else SMALL_INIT_JOBS, else one a core of this process."""
+def gpus_of(parallel: ParallelConfig) -> list[str]:
+    """The GPUs of a profile's runs, as CUDA_VISIBLE_DEVICES names them; none for the CPU.
+
+    Raises UserError where a profile asks for GPUs and there are none.
+    """
+    if parallel.accelerator is Accelerator.cpu:
+        return []
+    import torch
+
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise UserError(
+            "This profile asks for a GPU and torch finds none; check the driver, and that torch is "
+            "a CUDA build (TORCH_INDEX= in the Makefile)."
+        )
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return (named.split(",") if named else [str(number) for number in range(count)])[:count]
+
+
+def jobs_of(asked: int | None, gpus: int = 0) -> int:
+    """Runs at a time: what was asked for, else SMALL_INIT_JOBS, else one a GPU, or one a core of
+    this process where runs need no GPU."""
     text = os.environ.get("SMALL_INIT_JOBS", "") if asked is None else str(asked)
     if not text:
+        if gpus:
+            return gpus
         cores = getattr(os, "sched_getaffinity", None)
         return len(cores(0)) if cores else os.cpu_count() or 1
     if not text.isdigit() or int(text) < 1:
@@ -50,8 +72,8 @@ def jobs_of(asked: int | None) -> int:
 
 
 @contextmanager
-def slot(jobs: int) -> Any:
-    """Hold one of `jobs` slots; waits until one is free."""
+def slot(jobs: int) -> Iterator[int]:
+    """Hold one of `jobs` slots, and say which; waits until one is free."""
     _SLOTS.mkdir(parents=True, exist_ok=True)
     while True:
         for number in range(jobs):
@@ -61,18 +83,18 @@ def slot(jobs: int) -> Any:
             except Timeout:
                 continue
             try:
-                yield
+                yield number
                 return
             finally:
                 lock.release()
         time.sleep(0.2)
 
 
-def _work(spec: RunSpec, jobs: int, report: Connection) -> None:
+def _work(spec: RunSpec, jobs: int, gpus: list[str], report: Connection) -> None:
     """A child process: wait for a slot, train, tell the parent how it went."""
     # Ctrl-C reaches the whole process group; the parent passes it on as one SIGTERM each.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _prepare()
+    prepare()
     from lightning.pytorch.utilities.exceptions import SIGTERMException
 
     from small_init.pretrain import train
@@ -82,20 +104,22 @@ def _work(spec: RunSpec, jobs: int, report: Connection) -> None:
             report.send(message)
 
     try:
-        with _lock_of(spec), slot(jobs):
+        with lock_of(spec), slot(jobs) as number:
+            if gpus:  # CUDA reads this when the run first touches a GPU, which is later
+                os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
             folder = train(spec, lambda step, loss: tell("progress", step, loss))
         tell("done", str(folder))
     except UserError as error:
         tell("error", str(error))
         sys.exit(1)
     except SIGTERMException:
-        sys.exit(_SAVED)
+        sys.exit(SAVED)
     except Exception as error:
         tell("error", f"{spec.arm_key}, seed {spec.seed} {_reason(error)}")
         sys.exit(1)
 
 
-def _prepare() -> None:
+def prepare() -> None:
     """What every process that trains begins with, before it imports torch."""
     # Not defaults: another instruction set or thread count adds up in another order.
     os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "1"}
@@ -109,7 +133,7 @@ def _prepare() -> None:
     torch.set_num_threads(1)
 
 
-def _lock_of(spec: RunSpec) -> FileLock:
+def lock_of(spec: RunSpec) -> FileLock:
     """Held while a run trains and while it is published: no two commands touch one run at once."""
     home = Path("scratch/runs") / spec.arm_key
     home.mkdir(parents=True, exist_ok=True)
@@ -126,11 +150,14 @@ def _reason(error: Exception) -> str:
     return f"failed:\n{traceback.format_exc()}"
 
 
-def train_runs(specs: Iterable[RunSpec], jobs: int, title: str) -> dict[tuple[str, int], Path]:
-    """Train every run, at most `jobs` at a time; returns the scratch folder of each.
+def train_runs(
+    specs: Iterable[RunSpec], jobs: int | None, title: str
+) -> dict[tuple[str, int], Path]:
+    """Train every run, at most `jobs` at a time (`jobs_of`); returns the scratch folder of each.
 
     Finished runs are found again, interrupted ones go on. If one fails the others are still
     finished, then a UserError names the failures. SIGINT and SIGTERM save every run's state first.
+    On GPUs, the run in slot k computes on the (k mod their number)-th.
     """
     # Set before the fork server starts, whose children inherit what torch reads once at import.
     # Not defaults: another instruction set or thread count adds up in another order.
@@ -144,6 +171,8 @@ def train_runs(specs: Iterable[RunSpec], jobs: int, title: str) -> dict[tuple[st
             folders[spec.arm_key, spec.seed] = folder
         else:
             waiting.append(spec)
+    gpus = gpus_of(waiting[0].parallel) if waiting else []
+    slots = jobs_of(jobs, len(gpus))
     total = sum(spec.arm.steps for spec in waiting)
     running: dict[Connection, tuple[RunSpec, BaseProcess, TaskID]] = {}
     failures: dict[tuple[str, int], str] = {}
@@ -164,10 +193,12 @@ def train_runs(specs: Iterable[RunSpec], jobs: int, title: str) -> dict[tuple[st
         ) as bars:
             overall = bars.add_task(f"[bold]{title}", total=total, loss="")
             while (waiting or running) and not interrupted:
-                while waiting and len(running) < jobs:
+                while waiting and len(running) < slots:
                     spec = waiting.pop(0)
                     receive, send = context.Pipe(duplex=False)
-                    process: BaseProcess = context.Process(target=_work, args=(spec, jobs, send))
+                    process: BaseProcess = context.Process(
+                        target=_work, args=(spec, slots, gpus, send)
+                    )
                     process.start()
                     send.close()
                     bar = bars.add_task(
@@ -210,43 +241,6 @@ def train_runs(specs: Iterable[RunSpec], jobs: int, title: str) -> dict[tuple[st
     return folders
 
 
-def is_one_of_many() -> bool:
-    """Whether torchrun started this process, as one of those that train each run together."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
-
-
-def train_together(specs: Iterable[RunSpec]) -> None:
-    """As one process of torchrun: train the runs one after the other, and publish each.
-
-    SIGTERM saves the run's state first; the process then ends with exit code 143.
-    """
-    # torchrun passes on what it is sent, Ctrl-C too.
-    signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    _prepare()
-    first = os.environ["RANK"] == "0"
-    from lightning.pytorch.utilities.exceptions import SIGTERMException
-
-    from small_init.pretrain import train
-
-    for spec in specs:
-        said = time.monotonic()
-
-        def say(step: int, loss: float, spec: RunSpec = spec) -> None:
-            nonlocal said
-            if first and time.monotonic() - said > _SAY_SECONDS:
-                said = time.monotonic()
-                run = f"{spec.arm_key} seed {spec.seed}"
-                print(f"{run}: step {step} of {spec.arm.steps}, loss {loss:.3f}", file=sys.stderr)
-
-        try:
-            with _lock_of(spec) if first else nullcontext():
-                scratch = train(spec, say)
-        except SIGTERMException:
-            sys.exit(_SAVED)
-        if first:
-            publish(spec, scratch)
-
-
 def _killed(spec: RunSpec, code: int | None) -> str:
     memory = " (perhaps for want of memory: then run fewer at a time with JOBS=)"
     return (
@@ -272,7 +266,7 @@ def _stop(running: list[tuple[RunSpec, BaseProcess]]) -> list[str]:
 
 def publish(spec: RunSpec, scratch: Path) -> None:
     """Copy a finished run's record into results/ and its weights into models/, each whole."""
-    with _lock_of(spec):
+    with lock_of(spec):
         _publish(spec, scratch)
 
 
