@@ -46,7 +46,12 @@ def make() -> Path:
         "note": load_claims().note,
         "tally": tally(claims),
         "claims": [claim_entry(row) for row in claims],
-        "objects": [entry for name in OBJECTS for entry in object_entries(plan.profile, name)],
+        "objects": [
+            entry
+            for name in OBJECTS
+            if plan.objects.get(name)
+            for entry in object_entries(plan.profile, name)
+        ],
         "method": method(plan, runs),
         "cost": cost(runs),
         "limits": limits_of(plan, runs),

@@ -73,6 +73,7 @@ def reproduce(targets: list[str], jobs: int | None, force: bool) -> None:
 
 def _reproduce(targets: list[str], jobs: int | None, force: bool) -> None:
     options = ["--force", "--single-item"] if force else []
+    targets = targets or drawable(load_plan())
     stale = _stale([*options, *targets])
     # `--dry` does not cascade: a stale corpus is listed, the arms that follow from it are not.
     if stale is None or {"corpus", "tokenizer", "pack"} & set(stale):
@@ -85,6 +86,18 @@ def _reproduce(targets: list[str], jobs: int | None, force: bool) -> None:
     if keys:
         _train(_specs(plan, keys), jobs, f"{len(keys)} arms")
     _dvc(["repro", "--allow-missing", *options, *targets])
+
+
+def drawable(plan: Plan) -> list[str]:
+    """Every stage but those of objects that have no arm at this scale; none where all have some,
+    which is how DVC is asked for everything."""
+    empty = sorted(name for name, arms in plan.objects.items() if not arms)
+    if not empty:
+        return []
+    print(f"Profile {plan.profile} plans no arm for {', '.join(empty)}; they are left out.")
+    command = [sys.executable, "-m", "dvc", "stage", "list", "--name-only"]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return [name for name in names if name not in empty]
 
 
 def _stale(arguments: list[str]) -> list[str] | None:
