@@ -43,6 +43,14 @@ def test_same_weights_same_bytes(project, capsys):
         assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.float16}  # noqa: SIM118
 
 
+def test_a_model_too_large_for_git_is_not_published(project, monkeypatch, capsys):
+    monkeypatch.setattr(checkpoint, "_MOST_PARAMETERS", 1000)
+    cli.main(["weights", "--arm", ARM])
+    assert [path.name for path in COPY.parent.iterdir()] == ["README.md"]
+    assert "too many for git" in (COPY.parent / "README.md").read_text()
+    assert capsys.readouterr().out.strip() == str(COPY.parent / "README.md")
+
+
 @pytest.mark.parametrize("which", [
     ["--arm", ARM],
     ["--checkpoint", str(COPY)],

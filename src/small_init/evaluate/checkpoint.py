@@ -21,10 +21,12 @@ from tokenizers import Tokenizer
 from small_init import records
 from small_init.corpus.tokenizer import load_tokenizer
 from small_init.errors import UserError
+from small_init.estimate import parameters
 from small_init.evaluate.divided import load_model
 from small_init.model import Transformer
 from small_init.records import Plan, Run
 
+_MOST_PARAMETERS = 20_000_000  # of a model whose copy is published: git is no place for more
 _TOKENIZER = "tokenizer_sha256"  # the published copy's header; one key, whose order cannot vary
 
 
@@ -134,13 +136,19 @@ def or_published(checkpoint: Checkpoint) -> Checkpoint:
 def publish(plan: Plan, arm: str) -> Path:
     """Write the published copy of an arm's first seed; the same weights give the same bytes.
 
+    Of a model too large for git a line that says so stands in its place.
+
     Raises:
         UserError: no weights, or the tokenizer that is here is not theirs.
     """
     found = of_run(plan.profile, arm, plan.arms[arm].seeds[0])
+    copy = records.published_weights(plan.profile, arm, found.run.seed)
+    if (size := parameters(plan.arms[arm].model).total) > _MOST_PARAMETERS:
+        note = copy.with_name("README.md")
+        records.write_text(note, f"{size:,} weights are too many for git; see {found.weights}.\n")
+        return note
     found.tokenizer()
     tokenizer = Path("data") / plan.profile / "tokenizer.json"
-    copy = records.published_weights(plan.profile, arm, found.run.seed)
     halves = {name: value.half() for name, value in found.model().named_parameters()}
     records.write_bytes(copy.with_name("tokenizer.json"), tokenizer.read_bytes())
     records.write_bytes(copy, save(halves, {_TOKENIZER: records.sha256(tokenizer)}))
