@@ -47,7 +47,10 @@ def make() -> Path:
         rows += variant_rows(variant, usual, small)
     draw(rows, shown)
     save_samples(tasks, shown)
-    return save_table(NAME, rows, columns(), caption(rows, equal_loss(pairs, claim)), shown)
+    entries = next(iter(tasks.values()))
+    return save_table(
+        NAME, rows, columns(), caption(rows, entries, equal_loss(pairs, claim)), shown
+    )
 
 
 Pair = tuple[pd.DataFrame, pd.DataFrame]  # runs of γ = 0.5 and of γ = 1, a row each
@@ -121,7 +124,28 @@ def columns() -> dict[str, Callable[[Row], str]]:
     }
 
 
-def caption(rows: list[dict[str, Any]], at_equal_loss: str) -> str:
+OWN = """Tasks have two to four choices, scored by log-likelihood
+(knowledge: by how much the question raises it); `written` tasks are the same questions answered in
+writing. Wrong choices are right answers of other items, so a model that ignores the question is at
+chance."""
+
+
+def how_scored(entries: dict[str, Any]) -> str:
+    """Of benchmarks: their metrics, and the examples before the question."""
+    metrics: dict[str, list[str]] = {}
+    for name, entry in entries.items():
+        by = entry["metric"] + (f" ({entry['filter']})" if "filter" in entry else "")
+        shots = f" after {entry['shots']} examples" if entry["shots"] else ""
+        metrics.setdefault(by, []).append(name.replace("_", " ") + shots)
+    found = "; ".join(f"by {by}: {', '.join(names)}" for by, names in metrics.items())
+    return f"They are scored as lm-eval defines it, {found}."
+
+
+def caption(rows: list[dict[str, Any]], entries: dict[str, Any], at_equal_loss: str) -> str:
+    public = any("shots" in entry for entry in entries.values())
+    asked = "public benchmarks" if public else "tasks built by the project"
+    scored = how_scored(entries) if public else OWN
+    together = "of one subject" if public else "cut from one document"
     tasks = [r for r in rows if r["task"] != "mean"]
     above = sum(r["low"] is not None and r["low"] > 0 for r in tasks)
     below = sum(r["high"] is not None and r["high"] < 0 for r in tasks)
@@ -129,14 +153,12 @@ def caption(rows: list[dict[str, Any]], at_equal_loss: str) -> str:
     pairs = sorted({r["pairs"] for r in tasks})
     over = "items alone, for want of a second seed" if pairs == [1] else "items and seeds"
     return f"""
-Accuracy in percent on tasks built by the project, at the largest size, mean over the seeds. Δ is
+Accuracy in percent on {asked}, at the largest size, mean over the seeds. Δ is
 γ = {SMALL:g} minus γ = {USUAL:g} in points, item by item and seed by seed, with a 95 % interval
-over {over} (items cut from one document are drawn together); `detectable` is the difference that
-would be found with probability 0.8. Tasks have two to four choices, scored by log-likelihood
-(knowledge: by how much the question raises it); `written` tasks are the same questions answered in
-writing. Wrong choices are right answers of other items, so a model that ignores the question is at
-chance. `floor`: the better γ is not above chance by Wilson's interval. {floor} of {len(tasks)}
-comparisons are at the floor; the interval of Δ lies above 0 in {above} and below 0 in {below}.
+over {over} (items {together} are drawn together); `detectable` is the difference that would be
+found with probability 0.8. {scored} `floor`: the better γ is not above chance by Wilson's interval.
+{floor} of {len(tasks)} comparisons are at the floor; the interval of Δ lies above 0 in {above} and
+below 0 in {below}.
 {at_equal_loss} Figure T2 sets the gains against the losses; what the models write to a few of the
 questions stands in `{SAMPLES}`.
 """.replace("\n", " ")

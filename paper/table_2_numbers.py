@@ -16,6 +16,8 @@ NAME = "table-2"
 SMALL, USUAL = 1.0, 0.5  # the two γ compared
 EQUAL = "adjusted, equal loss"  # γ = 1 is a shorter run
 FAMILIES = ("reasoning", "written", "knowledge", "language")
+# What says which items a task had, and after which examples.
+DATA = ("file_sha256", "examples_sha256", "revision", "version", "shots")
 CEILING = 0.95  # an accuracy above it leaves no room for a gain
 
 
@@ -41,8 +43,12 @@ def variant_rows(
 
 def pair(name: str, usual: dict[int, Any], small: dict[int, Any]) -> Task:
     """The scores of every item; runs that answered other items cannot be compared."""
-    files = {tasks[name]["file_sha256"] for arm in (usual, small) for tasks in arm.values()}
-    if len(files) > 1:
+    data = {
+        tuple(tasks[name].get(key) for key in DATA)
+        for arm in (usual, small)
+        for tasks in arm.values()
+    }
+    if len(data) > 1:
         raise UserError(
             f"The runs of {NAME} answered different items of {name}; evaluate their arms again "
             "with `dvc repro -f evaluate`."
@@ -65,7 +71,8 @@ def row(
         for g, arm in ((USUAL, usual), (SMALL, small))
     }
     best = max(accuracy.values())
-    off_floor = accuracy_limits(best, first["items"])[0] > first["chance"]
+    # Of an accuracy of 0 Wilson's lower limit is 0, but for rounding.
+    off_floor = best > 0 and accuracy_limits(best, first["items"])[0] > first["chance"]
     return {
         "variant": variant,
         "family": family,

@@ -39,8 +39,8 @@ def save_samples(tasks: Mapping[tuple[str, int], Mapping[str, Any]], runs: Seque
             lines = "\n".join(f"- {who}: {_code(text)}" for who, text in answers)
             pages.append(f"{asked}\n\n{lines}\n")
     caption = (
-        "A few questions of every reasoning task, the right answer, and the line that each arm's "
-        "first seed writes after the question, taking the most probable token each time."
+        "A few reasoning questions, the right answer, and what each arm's first seed writes after "
+        "the question, taking the most probable token each time."
     )
     head = caption_text("Samples of Table 2", caption, shown)
     folder = records.results_folder(profile_of(shown)) / "tables"
@@ -48,5 +48,6 @@ def save_samples(tasks: Mapping[tuple[str, int], Mapping[str, Any]], runs: Seque
 
 
 def _code(text: str) -> str:
-    """As code: what a small model writes may be Markdown by accident."""
-    return f"`` {text.strip()} ``" if text.strip() else "(nothing)"
+    """As code, on one line: what a small model writes may be Markdown by accident."""
+    line = " ".join(text.strip().splitlines())
+    return f"`` {line} ``" if line else "(nothing)"

@@ -98,8 +98,8 @@ def test_two_runs_give_the_same_bytes(
 ) -> None:
     run(config, stages)
     page = (stages / "SOURCES.md").read_bytes()
-    monkeypatch.setattr("small_init.corpus.pack.BATCH", 7)
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    monkeypatch.setattr("small_init.corpus.encode.PIECE_BYTES", 40_000)
+    monkeypatch.setenv("SMALL_INIT_JOBS", "1")
     run(config, stages, "again")
     first = {path.name: path.read_bytes() for path in (stages / "packed").iterdir()}
     assert first == {path.name: path.read_bytes() for path in (stages / "again").iterdir()}

@@ -108,14 +108,16 @@ def project(tmp_path, monkeypatch, tokenizer):
     return tmp_path
 
 
-def write_run(arm: str, model: Transformer) -> dict:
+def write_run(arm: str, model: Transformer, gamma: float = 1.0) -> dict:
     """The record and the weights of seed 0 of an arm; returns the arm as params.yaml has it."""
     folder = records.record_folder("cpu", arm, 0)
-    config = ArmConfig(seeds=[0], model=model.config)
+    config = ArmConfig(seeds=[0], model=model.config, init=InitConfig(gamma=gamma))
     metrics = {
         "schema": records.SCHEMA, "profile": "cpu", "arm": arm, "seed": 0,
         "config": {"variant": "adjusted", **config.identity()},
         "data": {"meta_sha256": records.sha256(Path("data/cpu/packed/meta.json"))},
+        "parameters": {"total": 2, "non_embedding": 1}, "tokens": config.train.tokens,
+        "flops": 1, "final": {"loss": 3.5},
     }  # fmt: skip
     for name in records.record_files(config.train.probes):
         records.write_text(folder / name, records.json_text(metrics))

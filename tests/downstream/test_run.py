@@ -12,7 +12,7 @@ from safetensors.torch import save
 from small_init import cli, records
 from small_init.corpus.tokenizer import EOT_ID
 from small_init.errors import UserError
-from small_init.evaluate import checkpoint, run, suite
+from small_init.evaluate import checkpoint, entries, run, suite
 from small_init.evaluate.benchmarks import VARIABLE
 
 from .conftest import ARM, ITEMS, ROOT, tiny_model
@@ -82,7 +82,7 @@ def test_record_says_what_a_reader_needs(evaluated):
     assert "groups" not in tasks["orders_zh"]
     assert tasks["arithmetic_exact_zh"]["loss"] is None
     shown = tasks["arithmetic_zh"]["samples"]
-    assert len(shown) == run.SAMPLES
+    assert len(shown) == entries.SAMPLES
     assert set(shown[0]) == {"context", "right", "written"}
     others = [t for t in tasks.values() if t["family"] != "reasoning"]
     assert others

@@ -1,38 +1,10 @@
-"""Reading documents by their place in the corpus, and writing tokens in files of one size."""
+"""Writing tokens in files of one size."""
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
-
-
-@dataclass
-class Index:
-    """Where each document of one split lies: its source's position and its line's offset."""
-
-    source: NDArray[np.int32]
-    offset: NDArray[np.int64]
-
-
-def index_split(files: list[Path], split: str) -> Index:
-    """One pass over the corpus, keeping only where each document of the split begins."""
-    mark = f'"split": "{split}"'.encode()
-    sources: list[NDArray[np.int32]] = []
-    offsets: list[NDArray[np.int64]] = []
-    for at, path in enumerate(files):
-        found, position = [], 0
-        with path.open("rb") as file:
-            for line in file:
-                # The text could hold the mark too, with its quotes escaped: not the same bytes.
-                if mark in line:
-                    found.append(position)
-                position += len(line)
-        offsets.append(np.array(found, dtype=np.int64))
-        sources.append(np.full(len(found), at, dtype=np.int32))
-    return Index(np.concatenate(sources), np.concatenate(offsets))
 
 
 class Shards:

@@ -15,9 +15,10 @@ from lm_eval import tasks
 from lm_eval.api.task import Task
 from lm_eval.tasks import TaskManager
 
+from small_init import records
 from small_init.config import load_yaml, merged
 from small_init.errors import UserError
-from small_init.evaluate.suite import FOLDER, read_lines
+from small_init.evaluate.suite import FOLDER, PROFILES, EmbeddedTask, embedded, read_lines
 
 PAPER = FOLDER / "paper.yaml"
 VARIABLE = "SMALL_INIT_BENCHMARKS"  # the folder of local benchmark files
@@ -35,6 +36,7 @@ class Benchmark:
     shots: int = 0  # examples before the question
     family: str = "reasoning"
     language: str = "en"
+    metric: str = "acc"  # lm-eval's, of which the record has the accuracy
     chance: float = 0.0  # accuracy of guessing
     files: dict[str, str] = field(default_factory=dict)  # split → name of a local file, a pattern
     name: str = ""
@@ -48,6 +50,12 @@ def paper_tasks(path: Path | None = None) -> dict[str, Benchmark]:
     }
 
 
+def asked(profile: str) -> dict[str, EmbeddedTask] | dict[str, Benchmark]:
+    """What Table 2 of a profile asks: the project's tasks, or the real benchmarks."""
+    own = load_yaml(PROFILES).get(profile, {})
+    return paper_tasks() if own.get("benchmarks") else embedded(profile)
+
+
 def load_benchmark(benchmark: Benchmark) -> list[Task]:
     """The tasks of an entry: one, or all of a group such as C-Eval.
 
@@ -56,9 +64,8 @@ def load_benchmark(benchmark: Benchmark) -> list[Task]:
             the one named.
     """
     changes: dict[str, Any] = {"num_fewshot": benchmark.shots}
-    folder = os.environ.get(VARIABLE)
-    if folder and benchmark.files:
-        splits = local_splits(benchmark, Path(folder))
+    if files := local_files(benchmark):
+        splits = local_splits(benchmark, files)
         changes |= {
             "custom_dataset": lambda **_: datasets.DatasetDict(
                 {split: datasets.Dataset.from_list(rows) for split, rows in splits.items()}
@@ -104,10 +111,21 @@ def load_upstream(name: str, own: Sequence[str]) -> list[Task]:
     return _load(manager, name, {})
 
 
+def source(benchmark: Benchmark) -> dict[str, str]:
+    """Which data were asked: SHA-256 of the local files, or the hub's revision."""
+    if not (files := local_files(benchmark)):
+        return {"revision": benchmark.revision}
+    return {
+        "examples_sha256" if split == "train" else "file_sha256": records.sha256(path)
+        for split, path in files.items()
+    }
+
+
 def _load(manager: TaskManager, name: str, changes: dict[str, Any]) -> list[Task]:
-    # Changes of a known task are only taken inside a group.
-    kind = "group" if name in manager.all_groups else "task"
-    wanted = {"group": "asked", "task": [{kind: name, **changes}]} if changes else name
+    # Changes of a known task are only taken inside a group. lm-eval cannot hand them on to a group
+    # within it, so that one's tasks are named one by one.
+    parts = [{"task": part, **changes} for part in _parts(manager, name)] if changes else []
+    wanted = {"group": "asked", "task": parts} if changes else name
     try:
         return list(manager.load([wanted])["tasks"].values())
     except (ModuleNotFoundError, AssertionError) as error:
@@ -121,6 +139,17 @@ def _load(manager: TaskManager, name: str, changes: dict[str, Any]) -> list[Task
         ) from None
 
 
+def _parts(manager: TaskManager, name: str) -> list[str]:
+    """The tasks of a group, of its groups too; of a task itself."""
+    entry = manager.task_index[name]
+    if name in manager.all_tags:
+        return sorted(entry.tags)
+    if name not in manager.all_groups:
+        return [name]
+    assert entry.yaml_path is not None
+    return [part for member in load_yaml(entry.yaml_path).task for part in _parts(manager, member)]
+
+
 @cache
 def _manager(folder: str | None = None) -> TaskManager:
     """The task files of one folder of lm-eval's, or of all, which takes ten seconds."""
@@ -129,14 +158,15 @@ def _manager(folder: str | None = None) -> TaskManager:
     return TaskManager(include_path=Path(tasks.__file__).parent / folder, include_defaults=False)
 
 
-def local_splits(benchmark: Benchmark, folder: Path) -> dict[str, list[Row]]:
-    """Split → rows in the schema of the hub, from the authors' files.
+def local_files(benchmark: Benchmark) -> dict[str, Path]:
+    """Split → the authors' file; none where the variable names no folder.
 
     Raises:
         UserError: no file, or more than one, fits a pattern.
     """
-    splits: dict[str, list[Row]] = {}
-    read = _FROM_AUTHORS.get(benchmark.name, lambda row: row)
+    if not (named := os.environ.get(VARIABLE)):
+        return {}
+    folder, files = Path(named), {}
     for split, pattern in benchmark.files.items():
         found = sorted(folder.glob(pattern))
         if len(found) > 1 or (not found and split != "train"):
@@ -146,14 +176,27 @@ def local_splits(benchmark: Benchmark, folder: Path) -> dict[str, list[Row]]:
                 f"{benchmark.name}; put one there, or unset the variable to use the hub."
             )
         if found:
-            rows = read_lines(found[0], "download it again")
-            try:
-                splits[split] = [read(row) for row in rows]
-            except (KeyError, TypeError, IndexError) as error:
-                raise UserError(
-                    f"{found[0]} is not in the schema of {benchmark.name} ({error!r}); take the "
-                    "file that its authors publish."
-                ) from None
+            files[split] = found[0]
+    return files
+
+
+def local_splits(benchmark: Benchmark, files: dict[str, Path]) -> dict[str, list[Row]]:
+    """Split → rows in the schema of the hub, from the authors' files.
+
+    Raises:
+        UserError: a file of another schema.
+    """
+    splits: dict[str, list[Row]] = {}
+    read = _FROM_AUTHORS.get(benchmark.name, lambda row: row)
+    for split, path in files.items():
+        rows = read_lines(path, "download it again")
+        try:
+            splits[split] = [read(row) for row in rows]
+        except (KeyError, TypeError, IndexError) as error:
+            raise UserError(
+                f"{path} is not in the schema of {benchmark.name} ({error!r}); take the "
+                "file that its authors publish."
+            ) from None
     if benchmark.shots and "train" not in splits:
         (asked,) = splits
         splits["train"] = splits[asked][: benchmark.shots]

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from small_init.errors import UserError
 from small_init.evaluate import checkpoint as checkpoints
+from small_init.evaluate.benchmarks import asked as asked_by
 from small_init.evaluate.divided import ranks
 from small_init.evaluate.run import evaluate_arm, lm_of, run_tasks, summary
-from small_init.evaluate.suite import embedded, load_tasks
+from small_init.evaluate.suite import load_tasks
 from small_init.records import load_plan
 
 
@@ -46,7 +47,7 @@ def evaluate_command(
         lm = lm_of(one)
         copy = " (the published copy in half precision)" if one.published else ""
         _say(f"{one.weights}{copy}, trained context {lm.max_length}")
-        wanted = load_tasks(tasks or [*embedded(one.profile)], one.profile)
+        wanted = load_tasks(tasks or [*asked_by(one.profile)], one.profile)
         _say(summary(run_tasks(lm, wanted, limit)))
         if lm.truncated:
             _say(f"{lm.truncated} texts were too long and lost their beginning.")

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from lm_eval.api.instance import Instance
 from lm_eval.api.task import Task
 from lm_eval.evaluator import evaluate
 
 from small_init import records
 from small_init.evaluate import checkpoint as checkpoints
+from small_init.evaluate.benchmarks import Benchmark, asked, load_benchmark
 from small_init.evaluate.checkpoint import Checkpoint
 from small_init.evaluate.divided import ranks
+from small_init.evaluate.entries import benchmark_entry, embedded_entry
 from small_init.evaluate.harness import SmallInitLM
-from small_init.evaluate.suite import EmbeddedTask, embedded
+from small_init.evaluate.suite import EmbeddedTask
 from small_init.records import Plan
 
 SCHEMA = 1
-SAMPLES = 3  # items of a task that are shown with what the model wrote
-_WRITTEN = {"until": ["\n"], "max_gen_toks": 32}
 
 
 def lm_of(checkpoint: Checkpoint) -> SmallInitLM:
@@ -45,7 +43,7 @@ def run_tasks(lm: SmallInitLM, tasks: Sequence[Task], limit: int | None = None) 
 
 def evaluate_arm(plan: Plan, arm: str, seed: int | None = None) -> list[Path]:
     """Write the task record of every seed of an arm, or of one; returns the files."""
-    tasks = embedded(plan.profile)
+    tasks = asked(plan.profile)
     written = []
     for number in plan.arms[arm].seeds if seed is None else [seed]:
         checkpoint = checkpoints.of_run(plan.profile, arm, number)
@@ -57,17 +55,16 @@ def evaluate_arm(plan: Plan, arm: str, seed: int | None = None) -> list[Path]:
     return written
 
 
-def task_record(checkpoint: Checkpoint, tasks: dict[str, EmbeddedTask]) -> dict[str, Any]:
-    """What a run can do, task by task.
-
-    Per task: `accuracy` by `metric`, the first that the task's configuration names; `normalised`,
-    by log-likelihood per character; `loss`, nats per byte of the right answers; `correct` and
-    `correct_normalised`, one digit per item in the order of the task's file; `groups`, a number
-    per item, where items of one group are not independent. A task answered in writing has no
-    choices and no loss; its chance is that of always writing the commonest answer.
-    """
+def task_record(
+    checkpoint: Checkpoint, tasks: Mapping[str, EmbeddedTask | Benchmark]
+) -> dict[str, Any]:
+    """What a run can do, task by task; entries.py says what stands under each."""
     lm = lm_of(checkpoint)
-    found = run_tasks(lm, [task.load() for task in tasks.values()])
+    loaded = {
+        name: [task.load()] if isinstance(task, EmbeddedTask) else load_benchmark(task)
+        for name, task in tasks.items()
+    }
+    found = run_tasks(lm, [one for parts in loaded.values() for one in parts])["samples"]
     return {
         "schema": SCHEMA,
         "profile": checkpoint.profile,
@@ -76,63 +73,12 @@ def task_record(checkpoint: Checkpoint, tasks: dict[str, EmbeddedTask]) -> dict[
         "weights_sha256": records.sha256(checkpoint.weights),
         "lm_eval": version("lm-eval"),
         "tasks": {
-            name: _of_task(lm, task, task.items(), found["samples"][name])
+            name: embedded_entry(lm, task, task.items(), found[name])
+            if isinstance(task, EmbeddedTask)
+            else benchmark_entry(task, loaded[name], found)
             for name, task in tasks.items()
         },
     }
-
-
-def _of_task(
-    lm: SmallInitLM, task: EmbeddedTask, items: list[dict[str, Any]], samples: list[dict[str, Any]]
-) -> dict[str, Any]:
-    samples = sorted(samples, key=lambda sample: sample["doc_id"])
-    groups = list(dict.fromkeys(item["group"] for item in items))
-    out: dict[str, Any] = {
-        "family": task.family,
-        "language": task.language,
-        "shared": task.shared,
-        "file_sha256": records.sha256(task.file),
-        "items": len(items),
-        "metric": (metric := task.config["metric_list"][0]["metric"]),
-    }
-    if task.config["output_type"] == "multiple_choice":
-        right = [item["choices"][item["answer"]] for item in items]
-        nats = [-s["filtered_resps"][i["answer"]][0] for s, i in zip(samples, items, strict=True)]
-        out |= {
-            "chance": sum(1 / len(item["choices"]) for item in items) / len(items),
-            "loss": sum(nats) / sum(len(text.encode()) for text in right),
-        } | _scores(samples, {"accuracy": metric, "normalised": "acc_norm"})
-    else:
-        # What a model gets that always writes the same line.
-        commonest = Counter(item["target"] for item in items).most_common(1)[0][1]
-        out |= {"chance": commonest / len(items), "loss": None} | _scores(
-            samples, {"accuracy": metric}
-        )
-    if len(groups) < len(items):
-        number = {group: at for at, group in enumerate(groups)}
-        out["groups"] = [number[item["group"]] for item in items]
-    # Other families' items hold text that is not ours to pass on.
-    if task.family == "reasoning" and out["loss"] is not None:
-        out["samples"] = _samples(lm, items[:: max(1, len(items) // SAMPLES)][:SAMPLES])
-    return out
-
-
-def _scores(samples: list[dict[str, Any]], metrics: dict[str, str]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for name, metric in metrics.items():
-        values = [int(sample[metric]) for sample in samples]
-        digits = "correct" if name == "accuracy" else f"correct_{name}"
-        out |= {name: sum(values) / len(values), digits: "".join(map(str, values))}
-    return out
-
-
-def _samples(lm: SmallInitLM, items: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """The question, the right answer, and the line that the model writes."""
-    asked = [Instance("generate_until", {}, (item["context"], _WRITTEN), 0) for item in items]
-    return [
-        {"context": item["context"], "right": item["target"], "written": text}
-        for item, text in zip(items, lm.generate_until(asked), strict=True)
-    ]
 
 
 def compact_json(record: dict[str, Any]) -> str:

@@ -21,6 +21,7 @@ from small_init.errors import UserError
 logging.getLogger("lm_eval").setLevel(logging.ERROR)
 
 FOLDER = Path("configs/tasks")
+PROFILES = FOLDER / "items.yaml"  # where a profile says that it asks the real benchmarks
 # In the order in which they are shown; `written` are reasoning tasks answered in writing.
 FAMILIES = ("reasoning", "written", "knowledge", "language")
 

@@ -27,21 +27,28 @@ from small_init.evaluate.training_text import TrainingText, packed_texts
 
 MANIFEST = "manifest.json"
 LEAST_ITEMS = 500
-LIMITS = Path("configs/tasks/items.yaml")  # profiles with other limits
+LIMITS = Path("configs/tasks/items.yaml")  # profiles with other limits, or with real benchmarks
 # Tokens of a context and an answer, with the end-of-text token before them: what the smallest
 # models were trained with. The same items serve every profile's models.
 MOST_TOKENS = ModelConfig().context
 
 
-def build_tasks(home: Path, least: int = LEAST_ITEMS, most: int | None = None) -> None:
+def build_tasks(
+    home: Path, least: int = LEAST_ITEMS, most: int | None = None, benchmarks: bool = False
+) -> None:
     """Write `home/tasks` from `home/{corpus,packed,tokenizer.json}`; replaced as a whole.
 
     Of each task the first `most` items are kept. With `least` 0 a task without any is left out:
-    what a corpus for tests needs.
+    what a corpus for tests needs. A profile that asks the real `benchmarks` has no items: its
+    manifest is empty, and the corpus, which no memory may hold, is not read.
 
     Raises:
         UserError: a task has fewer than `least` items.
     """
+    _write_tasks(home, {} if benchmarks else _items(home, least, most))
+
+
+def _items(home: Path, least: int, most: int | None) -> dict[str, list[Item]]:
     training = TrainingText.read(home / "corpus")
     tokenizer = load_tokenizer(home / "tokenizer.json")
     packed = packed_texts(PackedTokens(home / "packed"), tokenizer)
@@ -65,6 +72,10 @@ def build_tasks(home: Path, least: int = LEAST_ITEMS, most: int | None = None) -
                 f"The corpus in {home} gives {len(items)} items for the task {name}, and "
                 f"{least} are needed; use a profile with more text."
             )
+    return tasks
+
+
+def _write_tasks(home: Path, tasks: dict[str, list[Item]]) -> None:
     partial = home / ".tasks.partial"
     shutil.rmtree(partial, ignore_errors=True)
     entries = {name: _write(partial / f"{name}.jsonl", items) for name, items in tasks.items()}
