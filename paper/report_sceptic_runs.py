@@ -14,6 +14,7 @@ from style import limits, signed
 from small_init import statistics
 from small_init.cells import SMALL, USUAL
 from small_init.compare import flat
+from small_init.config import Corpus
 from small_init.records import Plan, Run
 from small_init.statistics import Interval
 
@@ -72,7 +73,10 @@ class Material:
 
     @cached_property
     def arms(self) -> list[Arm]:
-        return arms_of(self.runs)
+        """Those trained on text: the questions are about language."""
+        return [
+            arm for arm in arms_of(self.runs) if arm.fields["train.corpus"] == Corpus.packed.name
+        ]
 
     def of(self, *objects: str) -> list[Arm]:
         keys = {key for name in objects for key in self.plan.objects.get(name, [])}

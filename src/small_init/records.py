@@ -14,7 +14,7 @@ Relative to the project's root (the current directory):
         activations.csv     only with train.probes `all`; see below
         snapshots.safetensors   only with train.probes `all`; see below
         init.json       per weight: std and SHA-256 of its first value; residual flow at step 0
-        perf.json       time, device, versions: of one machine, no object reads it
+        perf.json       time, device, versions: of one machine; read for the report's costs alone
     results/<profile>/runs.csv                  one row per run
     results/<profile>/claims.json               verdict, numbers and reason per claim
     results/<profile>/index/<object>.json       the records an object reads, with their hashes

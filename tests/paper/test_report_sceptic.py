@@ -56,6 +56,19 @@ def test_every_question_is_answered_or_said_not_to_be(project, script) -> None:
     assert all(a["text"] == "" for a in rest)
 
 
+def test_runs_on_a_synthetic_task_answer_nothing_about_language(project, script) -> None:
+    arms = [
+        one
+        for index, decay in enumerate((0.1, 1.0))
+        for one in pair(
+            0.1, suffix=f"-{index}",
+            more={"optimizer": {"weight_decay": decay}, "train": {"corpus": "composite"}},
+        )
+    ]  # fmt: skip
+    found = answers(script, {"figure-s3": arms, "table-1": pair(0.1)})
+    assert about(found, "Weight decay")["status"] == "not run in this profile"
+
+
 def test_gains_stand_at_each_value_with_their_interval(project, script) -> None:
     gains = {0.1: 0.1, 0.0: 0.05, 0.3: -0.02}
     arms = varied("optimizer", "weight_decay", gains)
