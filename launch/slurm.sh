@@ -13,7 +13,7 @@
 #SBATCH --signal=B:USR1@180
 set -euo pipefail
 if (($# == 0)); then
-  echo "usage: sbatch launch/slurm.sh ARM…   (keys in params.yaml)" >&2
+  echo "usage: sbatch launch/slurm.sh ARM…   (keys in params.json)" >&2
   exit 2
 fi
 

@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if (($# == 0)); then
-  echo "usage: launch/torchrun.sh ARM…   (keys in params.yaml)" >&2
+  echo "usage: launch/torchrun.sh ARM…   (keys in params.json)" >&2
   exit 2
 fi
 

@@ -10,7 +10,7 @@ from small_init.config import ArmConfig, check, differences, load_yaml, merged
 from small_init.errors import UserError
 
 ROOT = Path(__file__).parents[1]
-FILES = sorted([*ROOT.glob("configs/**/*.yaml"), ROOT / "params.yaml"])
+FILES = sorted(ROOT.glob("configs/**/*.yaml"))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Weights out of a checkpoint, whole: the model that its run validated, in one process."""
 
+import json
 import os
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from small_init.data import PackedTokens
 from small_init.errors import UserError
 from small_init.evaluation import validate
 from small_init.model import Transformer
-from small_init.plan import dump
 from small_init.pretrain import train
 from small_init.records import RunSpec
 
@@ -44,7 +44,7 @@ def stopped(tmp_path_factory):
         train(spec, stop, checkpoint_seconds=0)
     arms = {key: arm_of(changes).identity() | {"seeds": [0, 1]} for key, changes in KINDS.items()}
     params = {"profile": "test", "arms": {"pretrain": arms}, "objects": {"table-1": ["tied"]}}
-    Path("params.yaml").write_text(dump(params))
+    Path("params.json").write_text(json.dumps(params))
     yield home
     os.chdir(before)
 
@@ -84,16 +84,16 @@ def test_a_kill_between_two_renames_hides_no_checkpoint(stopped):
 
 
 def test_what_cannot_be_consolidated_is_said_in_one_sentence(stopped):
-    with pytest.raises(UserError, match=r"'other' is not in params\.yaml"):
+    with pytest.raises(UserError, match=r"'other' is not in params\.json"):
         consolidate("other")
     with pytest.raises(UserError, match=r"no checkpoint in scratch/runs/tied/seed-1-"):
         consolidate("tied", 1)
-    params = Path("params.yaml").read_text()
-    Path("params.yaml").write_text(
-        params.replace("d_ff: 16", "d_ff: 24").replace("d_ff: 32", "d_ff: 40")
+    params = Path("params.json").read_text()
+    Path("params.json").write_text(
+        params.replace('"d_ff": 16', '"d_ff": 24').replace('"d_ff": 32', '"d_ff": 40')
     )
     for arm in KINDS:
         with pytest.raises(UserError, match="another configuration than the arm has now") as error:
             consolidate(arm)
         assert "\n" not in str(error.value)
-    Path("params.yaml").write_text(params)
+    Path("params.json").write_text(params)

@@ -373,9 +373,9 @@ def test_report_and_plot_of_our_own_files(tmp_path: Path, capsys, monkeypatch) -
 
 def test_an_arm_brings_its_optimizer(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "params.yaml").write_text(
-        "profile: test\nobjects: {table-1: []}\narms:\n  pretrain:\n    test-arm:\n"
-        "      init: {gamma: 0.75}\n      optimizer: {lr: 0.002, eps: 1.0e-10}\n"
+    (tmp_path / "params.json").write_text(
+        '{"profile": "test", "objects": {"table-1": []}, "arms": {"pretrain": {"test-arm": '
+        '{"init": {"gamma": 0.75}, "optimizer": {"lr": 0.002, "eps": 1e-10}}}}}'
     )
     cli.main(["diagnose", "--arm", "test-arm", "--gamma", "0.5"])
     out = capsys.readouterr().out

@@ -123,7 +123,7 @@ def test_plan_prints_arms_and_costs(tmp_path, capsys, monkeypatch):
         link.symlink_to(ROOT / "configs" / name)
     cli.main(["plan", "--profile", "smoke"])
     lines = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"params.yaml: profile smoke, \d+ arms, \d+ runs\.", lines[0])
+    assert re.fullmatch(r"params.json: profile smoke, \d+ arms, \d+ runs\.", lines[0])
     assert any(line.startswith("d24") for line in lines)
     cli.main(["plan", "--arms"])
     assert "smoke-d24-g100-adjusted " in capsys.readouterr().out

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import tiny
 import torch
-import yaml
 
 from small_init import collect, events, records
 from small_init.config import ArmConfig, Probes, differences, merged
@@ -27,7 +26,7 @@ def write_params(arm: ArmConfig, **changes) -> None:
     arms = {ARM: differences(arm, ArmConfig()) | {"seeds": [0]} | changes}
     objects = {name: [ARM] if name == "figure-1" else [] for name in OBJECTS}
     params = {"profile": "test", "arms": {"pretrain": arms, "calibrate": {}}, "objects": objects}
-    records.PARAMS.write_text(yaml.safe_dump(params))
+    records.PARAMS.write_text(json.dumps(params))
 
 
 def made(root: Path, probes: Probes) -> tuple[Path, ArmConfig]:
@@ -156,7 +155,7 @@ def test_a_missing_seed_is_named(published):
 def test_a_foreign_record_is_refused_and_pruned(published):
     home = records.record_folder("test", ARM, 0)
     shutil.copytree(home, home.with_name("seed-7"))
-    with pytest.raises(UserError, match=r"seed-7 is not in params\.yaml"):
+    with pytest.raises(UserError, match=r"seed-7 is not in params\.json"):
         collect.collect(records.load_plan())
     assert collect.prune(records.load_plan()) == [str(home.with_name("seed-7"))]
     collect.collect(records.load_plan())
@@ -318,13 +317,13 @@ def test_runs_on_the_text_and_on_a_generated_task_stand_side_by_side(published):
     metrics["data"]["meta_sha256"] = "f" * 64
     metrics["final"]["bits_per_byte"] = {}
     (other / "metrics.json").write_text(json.dumps(metrics))
-    params = yaml.safe_load(records.PARAMS.read_text())
+    params = json.loads(records.PARAMS.read_text())
     arms = params["arms"]["pretrain"]
     arms["test-task"] = merged(
         ArmConfig(), arms[ARM], {"train": {"corpus": "backcopy"}}, where="test"
     )
     arms["test-task"] = differences(arms["test-task"], ArmConfig()) | {"seeds": [0]}
-    records.PARAMS.write_text(yaml.safe_dump(params))
+    records.PARAMS.write_text(json.dumps(params))
     collect.collect(records.load_plan())
     table = pd.read_csv("results/test/runs.csv").set_index("arm")
     assert table.corpus.to_dict() == {ARM: "packed", "test-task": "backcopy"}
@@ -332,6 +331,6 @@ def test_runs_on_the_text_and_on_a_generated_task_stand_side_by_side(published):
     metrics["config"]["train"]["corpus"] = "packed"  # the same record, said to be of the text
     (other / "metrics.json").write_text(json.dumps(metrics))
     del arms["test-task"]["train"]["corpus"]
-    records.PARAMS.write_text(yaml.safe_dump(params))
+    records.PARAMS.write_text(json.dumps(params))
     with pytest.raises(UserError, match="2 different packed corpora"):
         collect.collect(records.load_plan())

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from filelock import FileLock
 
 from small_init import pretrain, records, reproduce, runner
@@ -37,7 +36,7 @@ def write_params(**arms: ArmConfig) -> None:
         "arms": {"pretrain": entries},
         "objects": {name: [] for name in OBJECTS},
     }
-    records.PARAMS.write_text(yaml.safe_dump(params))
+    records.PARAMS.write_text(json.dumps(params))
 
 
 def run_cli(*words: str, **kwargs) -> subprocess.Popen:
@@ -219,7 +218,7 @@ def test_a_second_reproduce_is_refused(project, tiny_arm):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["pretrain", "--arm", "nothing"], r"Arm 'nothing' is not in params\.yaml"),
+        (["pretrain", "--arm", "nothing"], r"Arm 'nothing' is not in params\.json"),
         (["plan", "--profile", "huge"], r"configs/profiles/huge\.yaml does not exist"),
         (["corpus", "--profile", "huge"], r"huge"),
         (["runs"], r"lacks metrics\.json"),

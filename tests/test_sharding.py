@@ -22,7 +22,6 @@ from small_init.data import PackedTokens
 from small_init.errors import UserError
 from small_init.evaluation import validate
 from small_init.model import Transformer
-from small_init.plan import dump
 from small_init.pretrain import train
 from small_init.records import RunSpec, load_plan, load_run, weights_file
 from small_init.sharding import Ranks
@@ -183,7 +182,7 @@ def test_two_nodes_are_preempted_and_go_on(home):
         "arms": {"pretrain": {"nodes": arm_of(DENSE).identity()}},
         "objects": {"table-1": ["nodes"]},
     }
-    Path("params.yaml").write_text(dump(params))
+    Path("params.json").write_text(json.dumps(params))
     shutil.copytree(LAUNCH, "launch")
     python = Path(".venv/bin/python")
     python.parent.mkdir(parents=True)
@@ -235,12 +234,12 @@ def test_the_layout_is_no_part_of_a_run(home):
 
 def test_the_plan_carries_the_layout(tmp_path):
     params = {"profile": "test", "arms": {"pretrain": {"a": {}}}, "objects": {"table-1": ["a"]}}
-    path = tmp_path / "params.yaml"
-    path.write_text(dump(params))
+    path = tmp_path / "params.json"
+    path.write_text(json.dumps(params))
     assert load_plan(path).parallel == ParallelConfig()
-    path.write_text(dump(params | {"parallel": {"shard": "hybrid", "devices": 8}}))
+    path.write_text(json.dumps(params | {"parallel": {"shard": "hybrid", "devices": 8}}))
     assert load_plan(path).parallel == ParallelConfig(shard=Shard.hybrid, devices=8)
-    path.write_text(dump(params | {"parallel": {"gpus": 8}}))
+    path.write_text(json.dumps(params | {"parallel": {"gpus": 8}}))
     with pytest.raises(UserError, match="gpus"):
         load_plan(path)
 

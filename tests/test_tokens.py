@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tiny
 import torch
-import yaml
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -47,7 +46,7 @@ def publish(arm: ArmConfig, seeds: tuple[int, ...] = (0,)) -> None:
         "arms": {"pretrain": {ARM: overrides}},
         "objects": {tokens.OBJECT: [ARM]},
     }
-    records.PARAMS.write_text(yaml.safe_dump(params))
+    records.PARAMS.write_text(json.dumps(params))
     for seed in seeds:
         folder = records.record_folder("test", ARM, seed)
         folder.mkdir(parents=True, exist_ok=True)
@@ -217,7 +216,7 @@ def test_the_set_is_written_and_read_back(project, tiny_arm) -> None:
 def test_wrong_input_is_one_sentence(project, tiny_arm) -> None:
     publish(tiny_arm)
     plan = records.load_plan()
-    with pytest.raises(UserError, match=r"'none' is not in params\.yaml"):
+    with pytest.raises(UserError, match=r"'none' is not in params\.json"):
         tokens.write_log_probabilities(plan, "none")
     with pytest.raises(UserError, match=r"targets\.npz does not exist.*dvc repro targets"):
         targets.load_targets("test")

@@ -14,7 +14,7 @@ git ls-files --cached --others --exclude-standard -z |
     while IFS= read -r -d '' file; do [ ! -e "$file" ] || printf '%s\0' "$file"; done |
     tar --null --files-from=- --create | tar --extract --directory "$copy"
 cd "$copy"
-rm -rf results data dvc.lock params.yaml
+rm -rf results data dvc.lock params.json
 mkdir -p data
 dvc config --local core.no_scm true
 small-init plan --profile smoke
@@ -28,7 +28,7 @@ done
 # objects that read it are drawn again.
 dvc repro --dry > dry.log
 if grep '^Running' dry.log; then echo "smoke: a second dvc repro would run these stages"; exit 1; fi
-sed -i.bak '/smoke-d16-g100-literal-warmup-5:/,/warmup_steps:/ s/warmup_steps: 5/warmup_steps: 6/' params.yaml
+sed -i.bak '/"smoke-d16-g100-literal-warmup-5": {/,/"warmup_steps"/ s/"warmup_steps": 5/"warmup_steps": 6/' params.json
 small-init reproduce > again.log
 ran=$(sed -n "s/^Running stage '\(.*\)':$/\1/p" again.log | sort | tr '\n' ' ')
 [ "$ran" = "calibrate@smoke-d16-g100-literal-warmup-5 claims figure-6 figure-s2 report runs table-4 " ] ||

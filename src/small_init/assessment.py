@@ -1,6 +1,6 @@
 """`small-init claims`: the verdicts of one scale, and the taking in of records from elsewhere.
 
-Verdicts of a profile stand in results/<profile>/claims.json. The profile of params.yaml must have
+Verdicts of a profile stand in results/<profile>/claims.json. The profile of params.json must have
 every record it plans; of another one, whose records others contributed, what is there is judged.
 """
 
@@ -24,7 +24,7 @@ from small_init.verdicts import judge_all, plain
 
 
 def planned(profile: str) -> Plan:
-    """The plan of any profile: params.yaml where it is of that profile, else made anew."""
+    """The plan of any profile: params.json where it is of that profile, else made anew."""
     active = records.load_plan()
     if profile == active.profile:
         return active

@@ -142,7 +142,7 @@ def _prune(arguments: argparse.Namespace) -> None:
     from small_init.records import load_plan
 
     removed = prune(load_plan())
-    print("\n".join(removed) if removed else "Every record is in params.yaml; nothing was removed.")
+    print("\n".join(removed) if removed else "Every record is in params.json; nothing was removed.")
 
 
 def _calibrate(arguments: argparse.Namespace) -> None:
@@ -227,7 +227,7 @@ def parser() -> argparse.ArgumentParser:
         return sub
 
     plan = command(
-        "plan", _plan, "Write params.yaml from configs/ for a profile, and say what it will cost."
+        "plan", _plan, "Write params.json from configs/ for a profile, and say what it will cost."
     )
     plan.add_argument("--profile", help="a name in configs/profiles (default: the present one)")
     plan.add_argument("--arms", action="store_true", help="a line for every arm")
@@ -244,14 +244,14 @@ def parser() -> argparse.ArgumentParser:
     ):
         command(name, run, text).add_argument("--profile", required=True)
     pretrain = command("pretrain", _pretrain, "Train all seeds of one or more arms.")
-    pretrain.add_argument("--arm", nargs="+", required=True, help="keys in params.yaml")
+    pretrain.add_argument("--arm", nargs="+", required=True, help="keys in params.json")
     whole = command("consolidate", _consolidate, "Write the weights of a run's last checkpoint.")
-    whole.add_argument("--arm", required=True, help="a key in params.yaml")
+    whole.add_argument("--arm", required=True, help="a key in params.json")
     whole.add_argument("--seed", type=int, help="of the arm (default: whose checkpoint is newest)")
     whole.add_argument("--out", type=Path, help="a .safetensors file (default: in scratch/)")
     evaluate = command("evaluate", _evaluate, "Ask trained models the downstream tasks.")
     which = evaluate.add_mutually_exclusive_group(required=True)
-    which.add_argument("--arm", help="key in params.yaml; without --tasks its records are written")
+    which.add_argument("--arm", help="key in params.json; without --tasks its records are written")
     which.add_argument("--checkpoint", type=Path, help="…/<arm>/seed-<n>.safetensors")
     evaluate.add_argument("--seed", type=int, help="of the arm (default: all)")
     evaluate.add_argument(
@@ -259,12 +259,12 @@ def parser() -> argparse.ArgumentParser:
     )
     evaluate.add_argument("--limit", type=int, help="items of a task (default: all)")
     weights = command("weights", _weights, "Publish an arm's weights, one seed in half precision.")
-    weights.add_argument("--arm", required=True, help="a key in params.yaml")
+    weights.add_argument("--arm", required=True, help="a key in params.json")
     command("runs", _runs, "Write the run table and each object's index of records.")
     command("targets", _targets, "Choose and classify the validation tokens looked at one by one.")
     tokens = command("tokens", _tokens, "Write what an arm's weights say of each of these tokens.")
-    tokens.add_argument("--arm", required=True, help="a key in params.yaml")
-    command("prune", _prune, "Remove records that params.yaml does not ask for.")
+    tokens.add_argument("--arm", required=True, help="a key in params.json")
+    command("prune", _prune, "Remove records that params.json does not ask for.")
     command("calibrate", _calibrate, "Write the calibrated learning rates from their records.")
     reproduce = command("reproduce", _reproduce, "Bring stages up to date, arms side by side.")
     reproduce.add_argument("targets", nargs="*", help="stages (default: all)")
@@ -313,7 +313,7 @@ def _add_diagnose(sub: argparse.ArgumentParser) -> None:
     model = sub.add_argument_group("the model: a file, an arm, or its whole shape")
     model.add_argument("--config", type=Path, help="a Hugging Face config.json or its folder")
     model.add_argument("--model", help="a file of configs/models/")
-    model.add_argument("--arm", help="a key in params.yaml")
+    model.add_argument("--arm", help="a key in params.json")
     for name in ("d-model", "n-layers", "n-heads", "d-ff", "context"):
         model.add_argument(f"--{name}", type=int)
     model.add_argument("--vocab", type=int, dest="vocab_size")
@@ -339,3 +339,5 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(f"small-init {arguments.command}: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

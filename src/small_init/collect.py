@@ -24,7 +24,7 @@ def planned_runs(plan: Plan) -> dict[str, list[Run]]:
     """Every planned arm's records; a missing, a foreign or a differently configured one stops."""
     if foreign := foreign_records(plan):
         raise UserError(
-            f"{foreign[0]} is not in params.yaml ({len(foreign)} such records); plan it in "
+            f"{foreign[0]} is not in params.json ({len(foreign)} such records); plan it in "
             "configs/experiments, or remove it with `make prune`."
         )
     runs: dict[str, list[Run]] = {}
@@ -32,7 +32,7 @@ def planned_runs(plan: Plan) -> dict[str, list[Run]]:
         run = records.load_run(plan.profile, key, seed)
         if run.config.identity() != plan.arms[key].identity():
             raise UserError(
-                f"The record {run.folder} was made with another configuration than params.yaml has "
+                f"The record {run.folder} was made with another configuration than params.json has "
                 f"for {key}; make it again with `dvc repro {plan.stages[key]}@{key}`."
             )
         runs.setdefault(key, []).append(run)

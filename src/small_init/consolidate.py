@@ -34,7 +34,7 @@ def consolidate(arm: str, seed: int | None = None, out: Path | None = None) -> P
     """
     plan = load_plan()
     if arm not in plan.arms:
-        raise UserError(f"Arm '{arm}' is not in params.yaml; `dvc stage list` shows the names.")
+        raise UserError(f"Arm '{arm}' is not in params.json; `dvc stage list` shows the names.")
     checkpoint, seed = newest(arm, seed)
     while True:
         version = _version(checkpoint)
@@ -87,6 +87,6 @@ def read(checkpoint: Path, arm: ArmConfig) -> tuple[dict[str, Tensor], int]:
     except _OTHER_RUN as error:
         raise UserError(
             f"{checkpoint} is of another configuration than the arm has now "
-            f"({str(error).splitlines()[0]}); write params.yaml as it was when the run began."
+            f"({str(error).splitlines()[0]}); write params.json as it was when the run began."
         ) from None
     return weights, rest["global_step"]

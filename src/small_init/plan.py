@@ -1,13 +1,14 @@
-"""From experiments to arms: `configs/experiments/*.yaml` become `params.yaml`.
+"""From experiments to arms: `configs/experiments/*.yaml` become `params.json`.
 
 An experiment names grids of settings; each combination is an arm, a unique configuration with one
-home stage, and an object reads any arm. `params.yaml` holds each arm's differences from the
+home stage, and an object reads any arm. `params.json` holds each arm's differences from the
 defaults in `config.py`, so that DVC sees exactly what changes.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -290,7 +291,7 @@ def _interpolate(nodes: list[tuple[float, float]], x: float, extrapolate: bool =
 
 
 def make_params(profile: str) -> str:
-    """The text of params.yaml for a profile."""
+    """The text of params.json for a profile."""
     planner = Planner(profile)
     paths = sorted((CONFIGS / "experiments").glob("*.yaml"))
     experiments = [(planner.read(path), path) for path in paths]
@@ -300,8 +301,7 @@ def make_params(profile: str) -> str:
     claims = load_claims().claims if CLAIMS.is_file() else []
     judged = {claim.object for claim in claims} & set(OBJECTS)
     planner.objects["table-4"] = list({key for name in judged for key in planner.objects[name]})
-    head = "# Written by `small-init plan` from configs/. Arms: differences from config.py.\n"
-    return head + dump(planner.params())
+    return json.dumps(planner.params(), indent=1, ensure_ascii=False) + "\n"
 
 
 def dump(value: Any) -> str:

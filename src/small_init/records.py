@@ -99,7 +99,7 @@ from small_init.config import (
 from small_init.errors import UserError
 
 SCHEMA = 1
-PARAMS = Path("params.yaml")
+PARAMS = Path("params.json")
 PERFORMANCE_FILE = "perf.json"
 # The modules that decide a run's numbers: dvc.yaml's arm stages depend on these, and an
 # interrupted run is only resumed by the same code.
@@ -287,7 +287,7 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class Plan:
-    """params.yaml: the profile, every arm, and which arms each object reads."""
+    """params.json: the profile, every arm, and which arms each object reads."""
 
     profile: str
     stages: dict[str, str]  # arm → its home stage
@@ -300,7 +300,7 @@ class Plan:
 
 
 def load_plan(path: Path = PARAMS) -> Plan:
-    """Read params.yaml; every arm is checked against the configuration's schema."""
+    """Read params.json; every arm is checked against the configuration's schema."""
     return read_plan(load_yaml(path), str(path))
 
 
@@ -415,7 +415,7 @@ def read_run(folder: Path, arm: str, seed: int) -> Run:
 
 
 def load_runs(name: str) -> list[Run]:
-    """The runs an object (`figure-1`) reads, by its index in the profile params.yaml names."""
+    """The runs an object (`figure-1`) reads, by its index in the profile params.json names."""
     profile = str(load_yaml(PARAMS).profile)
     path = index_file(profile, name)
     if not path.is_file():

@@ -32,7 +32,7 @@ def train_arms(keys: list[str], jobs: int | None = None) -> None:
     plan = load_plan()
     if unknown := sorted(set(keys) - set(plan.arms)):
         raise UserError(
-            f"Arm '{unknown[0]}' is not in params.yaml; `small-init plan` writes it, "
+            f"Arm '{unknown[0]}' is not in params.json; `small-init plan` writes it, "
             "`dvc stage list` shows the names."
         )
     specs = _specs(plan, keys)

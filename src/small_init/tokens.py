@@ -202,7 +202,7 @@ def write_log_probabilities(plan: Plan, key: str) -> None:
     Raises UserError for an unknown arm, missing weights, and a record of another corpus.
     """
     if key not in plan.arms:
-        raise UserError(f"Arm '{key}' is not in params.yaml; `small-init plan` writes it.")
+        raise UserError(f"Arm '{key}' is not in params.json; `small-init plan` writes it.")
     tokens = PackedTokens(records.packed_folder(plan.profile))
     for seed in plan.arms[key].seeds:
         run = load_run(plan.profile, key, seed)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import save
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -104,12 +103,12 @@ def project(tmp_path, monkeypatch, tokenizer):
     records.write_text(home / "packed/meta.json", json.dumps(meta))
     entry = write_run(ARM, tiny_model())
     params = {"profile": "cpu", "arms": {"pretrain": {ARM: entry}}, "objects": {"table-2": [ARM]}}
-    Path("params.yaml").write_text(yaml.safe_dump(params))
+    Path("params.json").write_text(json.dumps(params))
     return tmp_path
 
 
 def write_run(arm: str, model: Transformer, gamma: float = 1.0) -> dict:
-    """The record and the weights of seed 0 of an arm; returns the arm as params.yaml has it."""
+    """The record and the weights of seed 0 of an arm; returns the arm as params.json has it."""
     folder = records.record_folder("cpu", arm, 0)
     config = ArmConfig(seeds=[0], model=model.config, init=InitConfig(gamma=gamma))
     metrics = {

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from safetensors.numpy import save
 
 from small_init import config, records
@@ -241,7 +240,7 @@ def snapshots(settings: ArmConfig, seed: int) -> dict[str, Any]:
 
 
 def write_project(objects: dict[str, list[Arm]]) -> None:
-    """Records, params.yaml and the index of each object, in the current directory."""
+    """Records, params.json and the index of each object, in the current directory."""
     arms = {a.key: a for group in objects.values() for a in group}
     for one in arms.values():
         for seed in one.seeds:
@@ -251,7 +250,7 @@ def write_project(objects: dict[str, list[Arm]]) -> None:
         "arms": {"pretrain": {a.key: {**a.overrides, "seeds": [*a.seeds]} for a in arms.values()}},
         "objects": {name: [a.key for a in group] for name, group in objects.items()},
     }
-    Path("params.yaml").write_text(yaml.safe_dump(params))
+    Path("params.json").write_text(json.dumps(params))
     for name, group in objects.items():
         runs = [
             {"arm": a.key, "seed": seed, "sha256": records.load_run("cpu", a.key, seed).hashes()}

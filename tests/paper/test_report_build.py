@@ -90,7 +90,7 @@ def test_a_missing_and_a_foreign_record_stop_the_report_by_name(build, script) -
     report = script("report")
     foreign = CHANGED.with_name("seed-99")
     shutil.copytree(CHANGED, foreign)
-    with pytest.raises(UserError, match=r"g100-adjusted/seed-99 is not in params\.yaml"):
+    with pytest.raises(UserError, match=r"g100-adjusted/seed-99 is not in params\.json"):
         report.make()
     foreign.rename(foreign.with_name("aside"))
     shutil.rmtree(CHANGED)

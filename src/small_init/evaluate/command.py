@@ -32,7 +32,7 @@ def evaluate_command(
         assert arm is not None
         plan = load_plan()
         if arm not in plan.arms:
-            raise UserError(f"params.yaml has no arm {arm}; its keys stand there under `arms`.")
+            raise UserError(f"params.json has no arm {arm}; its keys stand there under `arms`.")
         if tasks is None and limit is None:
             for path in evaluate_arm(plan, arm, seed):
                 _say(str(path))
