@@ -99,8 +99,8 @@ def test_a_missing_and_a_foreign_record_stop_the_report_by_name(build, script) -
 
 
 def test_a_character_without_a_glyph_stops_the_report(build) -> None:
-    path = Path("results/cpu/figures/figure-2.md")
-    path.write_text("**Figure 2.** 词元\n")
+    path = Path("results/cpu/figures/figure-1.md")
+    path.write_text("**Figure 1.** 词元\n")
     with pytest.raises(UserError, match="no glyph for 元 词"):
         build()
 
