@@ -75,7 +75,7 @@ report: $(READY) ## results/<profile>/report.pdf and .html
 tensorboard: $(READY) ## the runs in TensorBoard, the published ones included
 	small-init tensorboard
 
-profile: $(READY) ## which scale the pipeline describes: PROFILE=cpu, smoke
+profile: $(READY) ## which scale the pipeline describes: PROFILE=smoke, cpu, gpu, paper
 	@test -n '$(PROFILE)' || { echo 'Name a profile: make profile PROFILE=cpu'; exit 2; }
 	small-init plan --profile $(PROFILE)
 

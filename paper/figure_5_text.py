@@ -83,7 +83,8 @@ def matched_text(data: pd.DataFrame, matched: Control | None) -> str:
     sides = "" if matched.bracketed else " (the shorter runs lie on one side of it)"
     return (
         f"*D*: a shorter complete run of γ = {SMALL:g}, {compact(matched.tokens)} tokens with the "
-        f"whole learning-rate schedule, the nearest to the loss of γ = {USUAL:g}{sides}; what is "
+        f"whole learning-rate schedule, of those here the nearest to the loss of γ = {USUAL:g}"
+        f"{sides}; what is "
         f"left of L({USUAL:g}) − L({SMALL:g}) is {signed(left.estimate)} "
         f"{limits(left.low, left.high, left.n)} nats. Difficulty from the other seeds of these two "
         f"arms. {contrast_text(data, comparison=MATCHED)}."

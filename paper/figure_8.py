@@ -122,8 +122,8 @@ def change_words(gained: pd.DataFrame) -> str:
         return unchanged + "No change of the recipe was run with both γ."
     above = int((others["gain"] > 0).sum())
     return (
-        f"{unchanged}γ = {SMALL:g} is better under {above} of {len(others)} changes: "
-        f"{'; '.join(said)}."
+        f"{unchanged}The difference is positive under {above} of {len(others)} changes, whose runs "
+        f"share seeds and data and are no independent trials: {'; '.join(said)}."
     )
 
 

@@ -206,7 +206,8 @@ def length_words(lengths: pd.DataFrame) -> str:
     share = lengths["gain"].iloc[-1] / lengths["gain"].iloc[0]
     ratio = lengths["tokens"].iloc[-1] / lengths["tokens"].iloc[0]
     return (
-        f"Gain: {', '.join(said)}; at {ratio:.3g} times the tokens {share:.0%} of the gain is left."
+        f"Gain: {', '.join(said)}; at {ratio:.3g} times the tokens it is {share:.2f} times that of "
+        "the shortest run."
     )
 
 
@@ -255,6 +256,8 @@ def code_words(codes: pd.DataFrame) -> str:
     unchanged = "".join(f" Unchanged: {signed(row.gain_code)} in code length."
                         for row in rows_of(reference))  # fmt: skip
     return (
-        f"γ = {SMALL:g} has the shorter code in {shorter} of {len(codes)} pairs, and gains more in "
-        f"it than in the final loss (above the diagonal) in {larger}.{unchanged}"
+        f"γ = {SMALL:g} has the shorter code in {shorter} of {len(codes)} pairs, which are not "
+        f"independent, and gains more in it than in the final loss (above the diagonal) in "
+        f"{larger}."
+        f"{unchanged}"
     )

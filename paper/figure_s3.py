@@ -85,18 +85,19 @@ def caption(data: pd.DataFrame, run: Run) -> str:
     others = "" if solved == len(data) else "; what the others answer says little of γ"
     most = data[["held-out-composed", "held-out-mirrored"]] > 0.5
     composing, mirroring = most.sum()
+    neither = len(data) - composing - mirroring
     by_depth = "; ".join(depth_words(cell) for _, cell in data.groupby("n_layers"))
     return f"""
-The composite-function task (2405.05409): the answer is a key item after the shifts of the two
-anchors that follow it. One pair of anchors is trained with another shift than the rule's, and the
-mirrored pair is held out: a model that composes gives it the composed answer, one that takes the
-two anchors for an unordered pair the mirrored one; a run's two shares need not add up to 1. All key
-items are new at their place. Every point is a seed, lines join the means.
-d = {config.model.d_model}, {config.steps} steps of {sequences} sequences, peak learning rate
-{config.optimizer.lr:g}, ε = {config.model.norm_eps:g}. {solved} of {len(data)} runs reach an
-accuracy of {SOLVED:g} on seen pairs{others}. To most held-out inputs {composing} runs give the
-composed answer, {mirroring} the mirrored one and {len(data) - composing - mirroring} neither. Mean
-shares of composed and mirrored answers, with the accuracy on seen pairs in brackets: {by_depth}.
+*Exploratory: no claim is judged by it.* The composite-function task (2405.05409): the answer is a
+key item after the shifts of the two anchors that follow it. One pair of anchors is trained with
+another shift than the rule's, and the mirrored pair is held out: a model that composes gives it
+the composed answer, one that takes the two anchors for an unordered pair the mirrored one; a run's
+two shares need not add up to 1. All key items are new at their place. Every point is a seed, lines
+join the means. d = {config.model.d_model}, {config.steps} steps of {sequences} sequences, peak
+learning rate {config.optimizer.lr:g} for every γ, ε = {config.model.norm_eps:g}. {solved} of
+{len(data)} runs reach an accuracy of {SOLVED:g} on seen pairs{others}. To most held-out inputs
+{composing} runs give the composed answer, {mirroring} the mirrored one and {neither} neither. Mean shares of composed and mirrored answers, with the accuracy on seen pairs
+in brackets: {by_depth}.
 """.strip().replace("\n", " ")
 
 

@@ -93,7 +93,7 @@ def equal_loss(pairs: dict[str, Pair], claim: Claim) -> str:
         f"`{EQUAL}` sets a complete γ = {SMALL:g} run of {compact(tokens)} tokens "
         f"({percent(share)} % of the length) against γ = {USUAL:g} at full length: the pilots "
         f"chose it within {same:g} nats of equal loss, and here L({USUAL:g}) − L({SMALL:g}) is "
-        f"{signed(left)}. A gain there is not the lower loss's doing."
+        f"{signed(left)}. That is the loss over all text; on a task's own answers losses differ."
     )
 
 

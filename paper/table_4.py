@@ -42,6 +42,10 @@ def claim_rows(
     kind = "confirmatory" if claim["confirmatory"]["pairs"] else "pilot"
     evidence = claim[kind]
     conditions = evidence["conditions"] or [{"quantity": evidence["not_testable"] or "no runs"}]
+    conditions = conditions + [
+        {"quantity": point["quantity"], "point": point["estimate"], "holds": point["holds"]}
+        for point in evidence["points"]
+    ]
     first = {
         "id": claim_id,
         "statement": claim["statement"],
@@ -57,11 +61,15 @@ def claim_rows(
 
 def columns(names: list[str]) -> dict[str, Any]:
     def measured(row: Row) -> str:
+        if "point" in row:
+            return f"{row['point']:.2f}"
         if "estimate" not in row:
             return "–"
         return f"{signed(row['estimate'])} {limits(row['low'], row['high'], row['n'])}"
 
     def needed(row: Row) -> str:
+        if "point" in row:
+            return "holds" if row["holds"] else "does not hold"
         if "bound" not in row:
             return "–"
         return f"{'>' if row['side'] == 'above' else '<'} {signed(row['bound'], 2)}"

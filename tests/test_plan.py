@@ -180,6 +180,10 @@ def test_only_bracketed_rates_serve_confirmatory_seeds(configs):
     assert RATES.covers(True, 0.75, 48)
     assert not RATES.covers(True, 1.5, 32)
     assert not RATES.covers(True, 1.0, 96)
+    # Tried at width 32 alone.
+    assert RATES.covers(True, 1.25, 32)
+    assert not RATES.covers(True, 1.25, 48)
+    assert not RATES.covers(True, 1.25, 64)
     edge = plan.Rate(False, 32, 1.0, 4e-3, True)
     assert not plan.RateTable((edge,)).covers(False, 1.0, 32)
     rows = [vars(rate) for rate in RATES.rates] + [vars(edge)]

@@ -117,7 +117,9 @@ def _interaction(
 
 def epsilon_barrier(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
     """C2."""
-    evidence, cells = _interaction(runs, rules, 0, "γ × ε interaction of the loss")
+    evidence, cells = _interaction(
+        runs, rules, 0, "Δ at ε = 1e-12 minus Δ at the matched ε, mean over gates"
+    )
     (width,) = widths_of_scale(cells, FACTORIAL_WIDTH)
     rms = {
         variant: [
@@ -139,7 +141,7 @@ def epsilon_barrier(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence
 
 def gate_barrier(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
     """C3, the part on loss."""
-    evidence, cells = _interaction(runs, rules, 1, "γ × gate interaction of the loss")
+    evidence, cells = _interaction(runs, rules, 1, "Δ with the gate minus Δ without, mean over ε")
     (width,) = widths_of_scale(cells, FACTORIAL_WIDTH)
     own = [
         cells.loss(("epsilon", SMALL, width), seed) - cells.loss(("adjusted", SMALL, width), seed)

@@ -271,12 +271,18 @@ class RateTable:
         return float(f"{math.exp(log_rate):.2g}")
 
     def covers(self, gated: bool, gamma: float, d_model: int) -> bool:
-        """Whether `at` interpolates between optima that their grids bracket."""
+        """Whether `at` interpolates between optima that their grids bracket: at this width, or at
+        the calibrated ones on both sides of it, γ lies within those that were tried there."""
         widths = self._by_width(gated)
-        gammas = next(iter(widths.values()))
-        edges = [rate for rate in self.rates if rate.gated == gated and rate.edge]
-        inside = min(gammas) <= gamma <= max(gammas) and min(widths) <= d_model <= max(widths)
-        return inside and not edges
+        if any(rate.edge for rate in self.rates if rate.gated == gated):
+            return False
+        below = max((width for width in widths if width <= d_model), default=None)
+        above = min((width for width in widths if width >= d_model), default=None)
+        return (
+            below is not None
+            and above is not None
+            and all(min(widths[w]) <= gamma <= max(widths[w]) for w in (below, above))
+        )
 
 
 def _interpolate(nodes: list[tuple[float, float]], x: float, extrapolate: bool = False) -> float:

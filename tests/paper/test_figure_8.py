@@ -82,7 +82,7 @@ def test_all_pages(project, script) -> None:
          "2 × the tokens": 0.075, "8 × the tokens": 0.065}
     )  # fmt: skip
     assert list(gains.index)[-2:] == ["2 × the tokens", "8 × the tokens"]
-    assert "γ = 1 is better under 3 of 4 changes" in caption
+    assert "The difference is positive under 3 of 4 changes" in caption
     groups = data[data["kind"] == "group"].set_index("group")["gain"]
     assert groups.to_dict() == pytest.approx({"feed-forward": 0.05, "all at γ = 1": 0.085})
 
@@ -108,7 +108,7 @@ def test_all_pages(project, script) -> None:
     }  # fmt: skip
     needed = equal.loc[(1.0, 4_096_000), "tokens_needed"]
     assert math.log2(needed / 2_048_000) == pytest.approx((3.715 - 3.7) / (3.715 - 3.625), abs=1e-4)
-    assert "at 8 times the tokens 76% of the gain is left" in caption
+    assert "at 8 times the tokens it is 0.76 times that of the shortest" in caption
     assert "γ = 1 has the shorter code in 7 of 9 pairs" in caption  # 5 changes, 4 equal rates
 
 

@@ -62,7 +62,7 @@ def test_shares_and_words(project, script, with_shares) -> None:
     assert "8 of 16 runs reach an accuracy of 0.9 on seen pairs; what the others" in caption
     # γ = 1 composes 0.6 of its answers; γ = 0.5 mirrors just half of them.
     assert "inputs 8 runs give the composed answer, 0 the mirrored one and 8 neither." in caption
-    assert "10 steps of 40 sequences, peak learning rate 0.003, ε = 1e-12." in caption
+    assert "10 steps of 40 sequences, peak learning rate 0.003 for every γ, ε = 1e-12." in caption
     assert caption.count("γ = 1 with decay 0.1: 0.61, 0.00 (0.98)") == 2
     assert caption.count("γ = 0.5 with decay 0: 0.11, 0.50 (0.50)") == 2
     assert "PILOT" not in caption
