@@ -96,8 +96,8 @@ two shares need not add up to 1. All key items are new at their place. Every poi
 join the means. d = {config.model.d_model}, {config.steps} steps of {sequences} sequences, peak
 learning rate {config.optimizer.lr:g} for every γ, ε = {config.model.norm_eps:g}. {solved} of
 {len(data)} runs reach an accuracy of {SOLVED:g} on seen pairs{others}. To most held-out inputs
-{composing} runs give the composed answer, {mirroring} the mirrored one and {neither} neither. Mean shares of composed and mirrored answers, with the accuracy on seen pairs
-in brackets: {by_depth}.
+{composing} runs give the composed answer, {mirroring} the mirrored one and {neither} neither. Mean
+shares of composed and mirrored answers, with the accuracy on seen pairs in brackets: {by_depth}.
 """.strip().replace("\n", " ")
 
 
