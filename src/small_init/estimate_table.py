@@ -149,7 +149,9 @@ def _faults(arm: ArmConfig, parallel: ParallelConfig, corpus: CorpusConfig) -> l
                 f"{size(needed)} a device, more than {FILLED:.0%} of its {there:g} GB; try "
                 f"{way} or a smaller train.batch_tokens."
             )
-    if arm.train.corpus is Corpus.packed and arm.train.tokens > corpus.train_tokens:
+    if arm.train.corpus is not Corpus.packed:
+        return faults  # a synthetic task: small, and made as large as it is needed
+    if arm.train.tokens > corpus.train_tokens:
         times = arm.train.tokens / corpus.train_tokens
         faults.append(f"{short(arm.train.tokens)} tokens read the corpus {times:.1f} times over.")
     if parallel.accelerator is Accelerator.cuda and arm.train.precision is Precision.bf16:
