@@ -371,7 +371,7 @@ def test_corpus_stages_depend_on_their_modules():
     stages = pipeline()
     covered = {
         Path(dep).name
-        for stage in ("corpus", "tokenizer", "pack", "backcopy")
+        for stage in ("corpus", "tokenizer", "pack")
         for dep in stages[stage]["deps"]
         if dep.startswith("src/small_init/corpus/")
     }

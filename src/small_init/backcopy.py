@@ -8,7 +8,6 @@ query itself. The tokens are generated here, whatever text the project has.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from small_init.config import load_yaml, merged
-from small_init.corpus.pack import META, token_dtype
-from small_init.corpus.shards import Shards
 from small_init.corpus.tokenizer import EOT_ID
 from small_init.errors import UserError
-from small_init.records import json_text, replace_folder, sha256, write_text
+from small_init.synthetic import write_sequences
 
 CONFIGS = Path("configs/backcopy")
 _CHUNK = 4096  # sequences drawn at once; the tokens depend on it
@@ -123,41 +120,16 @@ def _drawn(weights_NV: NDArray[np.float64], random: np.random.Generator) -> NDAr
 
 
 def write_backcopy(config: BackcopyConfig, out: Path) -> None:
-    """Write `out` in the format of `corpus.pack`, replaced as a whole: one sequence a window.
+    """Write `out` in the format of `corpus.pack` (`synthetic.write_sequences`).
 
-    `meta.json` also holds the task's "optimum" on the validation tokens (`Task.optimum`). No token
-    stands for text, so `token_bytes.bin` is 0 throughout and runs have no bits per byte.
+    `meta.json` also holds the task's "optimum" on the validation tokens (`Task.optimum`).
     """
-    task = Task.draw(config)
-    dtype = token_dtype("auto", config.vocab_size)
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-
+    task, length = Task.draw(config), config.length
     random = np.random.default_rng([config.seed, 1])
-    shards = Shards(partial, config.train_sequences * config.length)
-    for start in range(0, config.train_sequences, _CHUNK):
-        size = min(_CHUNK, config.train_sequences - start)
-        shards.write(task.sample(size, config.length, random).astype(dtype).ravel())
-    train = shards.close()
-    val = task.sample(config.val_sequences, config.length, np.random.default_rng([config.seed, 2]))
-    val.astype(dtype).tofile(partial / "val.bin")
-    np.zeros(config.vocab_size, dtype=np.uint16).tofile(partial / "token_bytes.bin")
-    segment = {"source": "backcopy", "language": "none", "domain": "generated"}
-    meta = {
-        "schema": 1,
-        "vocab_size": config.vocab_size,
-        "eot": EOT_ID,
-        "dtype": dtype.name,
-        "triggers": config.triggers,
-        "length": config.length,
-        "optimum": task.optimum(val),
-        "token_bytes": {"file": "token_bytes.bin", "sha256": sha256(partial / "token_bytes.bin")},
-        "train": {"tokens": train[0]["tokens"], "shards": train},
-        "val": {
-            "file": "val.bin", "tokens": val.size, "sha256": sha256(partial / "val.bin"),
-            "segments": [segment | {"start": 0, "end": val.size}],
-        },
-    }  # fmt: skip
-    write_text(partial / META, json_text(meta))
-    replace_folder(partial, out)
+    train = (
+        task.sample(min(_CHUNK, config.train_sequences - start), length, random)
+        for start in range(0, config.train_sequences, _CHUNK)
+    )
+    val = task.sample(config.val_sequences, length, np.random.default_rng([config.seed, 2]))
+    described = {"triggers": config.triggers, "length": length, "optimum": task.optimum(val)}
+    write_sequences(out, config.vocab_size, train, {"backcopy": val}, described)

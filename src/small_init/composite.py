@@ -15,21 +15,16 @@ items throughout (they measure the held-out pair on training's kind); the amount
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from small_init.config import load_yaml, merged
-from small_init.corpus.pack import META, token_dtype
-from small_init.corpus.shards import Shards
-from small_init.corpus.tokenizer import EOT_ID
 from small_init.errors import UserError
-from small_init.records import json_text, replace_folder, sha256, write_text
+from small_init.synthetic import write_sequences
 
 CONFIGS = Path("configs/composite")
 _CHUNK = 65_536  # sequences drawn at once; the tokens depend on it
@@ -116,47 +111,16 @@ def validation_sources(config: CompositeConfig) -> dict[str, NDArray[np.int64]]:
 
 
 def write_composite(config: CompositeConfig, out: Path) -> None:
-    """Write `out` in the format of `corpus.pack`, replaced as a whole: one sequence a window.
+    """Write `out` in the format of `corpus.pack` (`synthetic.write_sequences`).
 
-    "answers" in `meta.json` makes the last token of each window the only target. No token stands
-    for text, so `token_bytes.bin` is 0 throughout and runs have no bits per byte.
+    "answers" in `meta.json` makes the last token of each window the only target.
     """
-    dtype = token_dtype("auto", VOCAB_SIZE)
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-
     pairs = [*SEEN, CONFLICT]
     shifts = [trained(pair) for pair in pairs]
     random = np.random.default_rng([config.seed, 0])
-    shards = Shards(partial, config.train_sequences * (LENGTH + 1))
-    for start in range(0, config.train_sequences, _CHUNK):
-        size = min(_CHUNK, config.train_sequences - start)
-        shards.write(sample(pairs, shifts, size, False, random).astype(dtype).ravel())
-    train = shards.close()
-    sources = validation_sources(config)
-    val = np.concatenate(list(sources.values()))
-    val.astype(dtype).tofile(partial / "val.bin")
-    np.zeros(VOCAB_SIZE, dtype=np.uint16).tofile(partial / "token_bytes.bin")
-    size = config.val_sequences * (LENGTH + 1)
-    segments: list[dict[str, Any]] = [
-        {"source": source, "language": "none", "domain": "generated",
-         "start": at * size, "end": (at + 1) * size}
-        for at, source in enumerate(sources)
-    ]  # fmt: skip
-    meta = {
-        "schema": 1,
-        "vocab_size": VOCAB_SIZE,
-        "eot": EOT_ID,
-        "dtype": dtype.name,
-        "length": LENGTH + 1,
-        "answers": 1,
-        "token_bytes": {"file": "token_bytes.bin", "sha256": sha256(partial / "token_bytes.bin")},
-        "train": {"tokens": train[0]["tokens"], "shards": train},
-        "val": {
-            "file": "val.bin", "tokens": val.size, "sha256": sha256(partial / "val.bin"),
-            "segments": segments,
-        },
-    }  # fmt: skip
-    write_text(partial / META, json_text(meta))
-    replace_folder(partial, out)
+    train = (
+        sample(pairs, shifts, min(_CHUNK, config.train_sequences - start), False, random)
+        for start in range(0, config.train_sequences, _CHUNK)
+    )
+    described = {"length": LENGTH + 1, "answers": 1}
+    write_sequences(out, VOCAB_SIZE, train, validation_sources(config), described)
