@@ -12,6 +12,7 @@ from scipy import stats
 from scipy.cluster.hierarchy import leaves_list, linkage
 
 from small_init.config import Probes, group_gammas
+from small_init.contrasts_inside import dip_of
 from small_init.probes import group_label, random_stable_rank
 from small_init.records import Run
 from small_init.schedule import decay_left
@@ -82,25 +83,24 @@ def label(run: Run) -> dict[str, Any]:
 def dips(table: pd.DataFrame) -> pd.DataFrame:
     """Dip and rise of the stable rank per run, weight type and matrix, as shares of the random one.
 
-    Of the steps after step 0, as in claims.yaml, C8: the depth is (random − lowest), the rise
-    (last − lowest); `dip_and_rise` is the smaller of the two for W, and the rise for the update,
-    which has no random start.
+    The depth is (random − lowest), the rise (last − lowest); `dip_and_rise` is what claim C8 is
+    judged by (`contrasts_inside.dip_of`).
     """
     keys = ["variant", "d_model", "gamma", "arm", "seed", "type", "matrix"]
     rows = []
     for values, cell in table[table["step"] > 0].groupby(keys, sort=False):
         rank = cell.set_index("step")["stable_rank"] / cell["stable_rank_random"].iloc[0]
-        depth, rise = 1 - rank.min(), rank.iloc[-1] - rank.min()
         found = dict(zip(keys, values, strict=True))
+        dip = dip_of(rank, random_start=found["matrix"] == "W")
         rows.append(
             found
             | {
-                "step_of_lowest": rank.idxmin(),
-                "lowest": rank.min(),
-                "last": rank.iloc[-1],
-                "depth": depth,
-                "rise": rise,
-                "dip_and_rise": min(depth, rise) if found["matrix"] == "W" else rise,
+                "step_of_lowest": dip.step,
+                "lowest": dip.lowest,
+                "last": dip.last,
+                "depth": 1 - dip.lowest,
+                "rise": dip.last - dip.lowest,
+                "dip_and_rise": dip.rise,
                 "steps": len(rank),
             }
         )

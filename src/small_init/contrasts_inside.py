@@ -116,15 +116,20 @@ class Dip:
 
 
 def dip_and_rise(spectra: Any, column: str, group: str = "mlp.up") -> Dip:
-    """`column` of spectra.csv, averaged over the layers of a weight type.
-
-    For W the rise is the smaller of (1 − lowest) and (last − lowest): a fall and a recovery. The
-    update has no random start, so its rise is (last − lowest) alone.
-    """
+    """`dip_of` of a `column` of spectra.csv, averaged over the layers of a weight type."""
     mine = spectra[spectra["weight"].str.endswith(f".{group}.weight") & (spectra["step"] > 0)]
     share = (mine[column] / mine["random_stable_rank"]).groupby(mine["step"]).mean()
+    return dip_of(share, random_start=column == "stable_rank")
+
+
+def dip_of(share: Any, random_start: bool) -> Dip:
+    """The dip of a stable rank by step, a share of the random value, after step 0 (claim C8).
+
+    For W, whose start is random, the rise is the smaller of (1 − lowest) and (last − lowest): a
+    fall and a recovery. The update has no such start: its rise is (last − lowest) alone.
+    """
     lowest, last = float(share.min()), float(share.iloc[-1])
     rise = last - lowest
-    if column == "stable_rank":
+    if random_start:
         rise = min(rise, 1 - lowest)
     return Dip(int(share.idxmin()), lowest, last, rise)
