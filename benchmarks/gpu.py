@@ -46,8 +46,10 @@ from small_init.config import (
     Precision,
     TrainConfig,
 )
-from small_init.pretrain import flops_per_token, train
-from small_init.records import PERFORMANCE_FILE, RunSpec, code_fingerprint
+from small_init.runs.code_identity import code_fingerprint
+from small_init.runs.paths import PERFORMANCE_FILE
+from small_init.runs.spec import RunSpec
+from small_init.train.pretrain import flops_per_token, train
 
 ROOT = Path(__file__).parents[1]
 # 135M parameters: the upper end of what one GPU trains in minutes.

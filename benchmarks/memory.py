@@ -24,9 +24,10 @@ from typing import Any
 import torch
 from peers import Setting, Step, installed, tiny, whole_loss
 
-from small_init.config import Gate, ModelConfig, merged, plain
-from small_init.loss import mean_loss
-from small_init.model import Transformer, parameter_counts
+from small_init.config import Gate, ModelConfig, plain
+from small_init.config_files import merged
+from small_init.model.loss import mean_loss
+from small_init.model.transformer import Transformer, parameter_counts
 
 # The paper's vocabulary at the width of a small run: 2048 tokens, whose logits are 0.5 GB.
 LARGE_VOCABULARY = Setting(

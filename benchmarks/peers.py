@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from small_init.config import ArmConfig, Gate, InitConfig, ModelConfig, ParallelConfig
-from small_init.init import initialise_
-from small_init.model import Transformer
+from small_init.model.init import initialise_
+from small_init.model.transformer import Transformer
 
 INSTALL = {
     "llama": ("transformers", "pip install 'small-init[hf]'"),
@@ -102,7 +102,7 @@ def _logits(setting: Setting) -> tuple[nn.Module, Loss]:
 
 def _transformer(setting: Setting) -> Transformer:
     if setting.compiled:
-        from small_init.sharding import Ranks  # Lightning comes with it: seconds
+        from small_init.train.sharding import Ranks
 
         return Ranks(ParallelConfig(compile=True)).build(ArmConfig(model=setting.shape), seed=0)
     model = Transformer(setting.shape)

@@ -28,12 +28,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from small_init.activations import forward_rows
 from small_init.config import InitConfig, ModelConfig
-from small_init.events import heat_map
-from small_init.init import initialise_
-from small_init.model import Transformer
-from small_init.probes import (
+from small_init.measure.activations import forward_rows
+from small_init.measure.recorder import PROBE_WINDOWS
+from small_init.measure.scalars import heat_map
+from small_init.measure.weights import (
     embedding_saturation,
     group_norms,
     matrices,
@@ -42,8 +41,9 @@ from small_init.probes import (
     token_classes,
     weight_spectra,
 )
-from small_init.recorder import PROBE_WINDOWS
-from small_init.schedule import curve_steps, snapshot_steps
+from small_init.model.init import initialise_
+from small_init.model.transformer import Transformer
+from small_init.runs.schedule import curve_steps, snapshot_steps
 
 WINDOWS, STEPS, POINTS = 16, 1000, 18
 SHAPE = ModelConfig()

@@ -51,8 +51,8 @@ class Stage:
 
 def make(corpus: Path, tokenizer: Path, file: Path, size: int) -> dict[str, int]:
     """Write `size` bytes of numbered documents; returns documents and tokens of each split."""
-    from small_init.corpus.documents import Document, split_of
-    from small_init.corpus.tokenizer import load_tokenizer
+    from small_init.data.corpus.documents import Document, split_of
+    from small_init.data.corpus.tokenizer import load_tokenizer
 
     rng = random.Random(0)
     texts = [
@@ -146,7 +146,7 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
 
 def same_bytes(first: Path, second: Path) -> bool:
     """Whether two folders hold the same files."""
-    from small_init.records import sha256
+    from small_init.files import sha256
 
     hashes = [{path.name: sha256(path) for path in folder.iterdir()} for folder in (first, second)]
     return hashes[0] == hashes[1]
@@ -154,7 +154,7 @@ def same_bytes(first: Path, second: Path) -> bool:
 
 def documents_once(packed: Path, tokenizer: Path, documents: int) -> bool:
     """Whether the numbers that documents begin with are 0 … documents − 1, each once."""
-    from small_init.corpus.tokenizer import load_tokenizer
+    from small_init.data.corpus.tokenizer import load_tokenizer
 
     encoder = load_tokenizer(tokenizer)
     value = np.full(encoder.get_vocab_size(), 10**DIGITS, dtype=np.int64)
@@ -170,7 +170,7 @@ def documents_once(packed: Path, tokenizer: Path, documents: int) -> bool:
 
 
 def measure(size: int, corpus: Path, tokenizer: Path, scratch: Path) -> dict[str, Any]:
-    from small_init.corpus.encode import PIECE_BYTES
+    from small_init.data.corpus.encode import PIECE_BYTES
 
     load = os.getloadavg()[0]
     text = scratch / "text/text.jsonl"

@@ -34,7 +34,7 @@ import torch
 from peers import INSTALL, Setting, Step, installed
 
 from small_init.config import Gate, ModelConfig
-from small_init.pretrain import flops_per_token
+from small_init.train.pretrain import flops_per_token
 
 SETTING = Setting(ModelConfig(d_model=128, n_layers=4, n_heads=4, d_ff=344, gate=Gate.none))
 LEAST_SHARE = 0.55  # of the matrix-product rate

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from runs import by_seed, demand_one_arm_each, load, table, unique_in_order
-from style import (
+
+from paper.shared.runs import by_seed, demand_one_arm_each, load, table, unique_in_order
+from paper.shared.style import (
     PAGE,
     gamma_look,
     limits,
@@ -21,9 +22,15 @@ from style import (
     signed,
     size_axis,
 )
-
-from small_init import statistics
 from small_init.errors import UserError
+from small_init.stats.fits import (
+    MIN_FIT_SIZES,
+    ScalingFit,
+    effective_size_interval,
+    fit_scaling,
+    slope_interval,
+)
+from small_init.stats.intervals import Interval, paired_difference
 
 NAME = "figure-1"
 SMALL, USUAL = 1.0, 0.5
@@ -85,20 +92,20 @@ def differences(cell: pd.DataFrame) -> list[dict[str, Any]]:
     baseline = {seed: [usual[size][seed] for size in sizes] for seed in sorted(complete)}
     out = []
     for size in sizes:
-        gain = statistics.paired_difference(usual[size], small.get(size, {}))
+        gain = paired_difference(usual[size], small.get(size, {}))
         if gain is None:
             continue
-        ratio = statistics.effective_size_interval(sizes, baseline, small[size], size)
+        ratio = effective_size_interval(sizes, baseline, small[size], size)
         out.append({"size": size, "gain": gain, "ratio": ratio})
     return out
 
 
-def fit(cell: pd.DataFrame, gamma: float) -> statistics.ScalingFit | None:
+def fit(cell: pd.DataFrame, gamma: float) -> ScalingFit | None:
     arm = cell[cell["gamma"] == gamma]
-    return statistics.fit_scaling(arm["non_embedding"].tolist(), arm["loss"].tolist())
+    return fit_scaling(arm["non_embedding"].tolist(), arm["loss"].tolist())
 
 
-def gain_slope(cell: pd.DataFrame) -> statistics.Interval | None:
+def gain_slope(cell: pd.DataFrame) -> Interval | None:
     """Slope of the gain on ln N over the seeds that have both γ at every size."""
     usual, small = losses(cell, USUAL), losses(cell, SMALL)
     sizes = sorted(usual.keys() & small.keys())
@@ -108,15 +115,13 @@ def gain_slope(cell: pd.DataFrame) -> statistics.Interval | None:
     if not seeds:
         return None
     gains = {s: [usual[size][s] - small[size][s] for size in sizes] for s in sorted(seeds)}
-    return statistics.slope_interval(sizes, gains)
+    return slope_interval(sizes, gains)
 
 
 # --- drawing -------------------------------------------------------------------------------------
 
 
-def draw_losses(
-    ax: Axes, cell: pd.DataFrame, fits: dict[float, statistics.ScalingFit | None]
-) -> None:
+def draw_losses(ax: Axes, cell: pd.DataFrame, fits: dict[float, ScalingFit | None]) -> None:
     """Every seed a point, the line through the means; the fit as a thin line where there is one."""
     ax.set_xscale("log")
     for gamma, aside in ((USUAL, 0.965), (SMALL, 1.035)):  # so that no seed hides another
@@ -160,7 +165,7 @@ def draw_differences(ax: Axes, gains: list[dict[str, Any]], variant: str, index:
 def table_rows(
     cell: pd.DataFrame,
     gains: list[dict[str, Any]],
-    fits: dict[float, statistics.ScalingFit | None],
+    fits: dict[float, ScalingFit | None],
 ) -> list[dict[Any, Any]]:
     """What the CSV holds: `kind` says whether a row is a run, a difference or a fit."""
     keys = ["kind", "variant", "d_model", "gamma", "non_embedding", "seed", "loss"]
@@ -204,7 +209,7 @@ def note(
     variant: str,
     cell: pd.DataFrame,
     gains: list[dict[str, Any]],
-    fits: dict[float, statistics.ScalingFit | None],
+    fits: dict[float, ScalingFit | None],
 ) -> str:
     """One variant in a paragraph."""
     text = f"*{variant}*: L({USUAL:g}) − L({SMALL:g}) is " + (
@@ -235,7 +240,7 @@ def note(
     return text + (f". Fit E + A·N^(−α): {', '.join(exponents)}." if exponents else ".")
 
 
-def percent_limits(ratio: statistics.Interval) -> str:
+def percent_limits(ratio: Interval) -> str:
     if ratio.low is None or ratio.high is None:
         return f" (n = {ratio.n}: no interval)"
     return f" [{signed(100 * (ratio.low - 1), 0)}, {signed(100 * (ratio.high - 1), 0)}] %"
@@ -247,7 +252,7 @@ Final validation loss against size, every seed a point (moved aside a little), t
 means; in the last panel the paired difference with its 95 % t interval over seeds, positive where
 γ = {SMALL:g} is better. Effective size N': where the γ = {USUAL:g} losses, interpolated in ln N
 seed by seed, reach the loss of γ = {SMALL:g}; never extrapolated. A thin line is the fit E +
-A·N^(−α), drawn with at least {statistics.MIN_FIT_SIZES} sizes; it describes and predicts nothing.
+A·N^(−α), drawn with at least {MIN_FIT_SIZES} sizes; it describes and predicts nothing.
 """.strip().replace("\n", " ")
     return "\n\n".join([opening, *notes])
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from runs import demand_one_arm_each, load, unique_in_order
-from style import (
+
+from paper.shared.runs import demand_one_arm_each, load, unique_in_order
+from paper.shared.style import (
     PAGE,
     gamma_look,
     look,
@@ -19,9 +20,8 @@ from style import (
     seed_ranges,
     step_axis,
 )
-
 from small_init.config import Gate
-from small_init.records import Run
+from small_init.runs.record import Run
 
 NAME = "figure-3"
 SINK = 0.3  # α₀ above which a head is a sink, as in claims.yaml, C3

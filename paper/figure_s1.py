@@ -7,10 +7,18 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from runs import demand_one_arm_each, load, table, unique_in_order
-from style import PAGE, gamma_look, panel_titles, plt, run_script, save_figure, size_axis
 
-from small_init import statistics
+from paper.shared.runs import demand_one_arm_each, load, table, unique_in_order
+from paper.shared.style import (
+    PAGE,
+    gamma_look,
+    panel_titles,
+    plt,
+    run_script,
+    save_figure,
+    size_axis,
+)
+from small_init.stats.fits import log_minimum
 
 NAME = "figure-s1"
 
@@ -46,7 +54,7 @@ def make() -> Path:
 def optimum(curve: pd.DataFrame) -> dict[str, Any]:
     """The vertex in ln(rate) of one γ's mean losses, or the best rate where that is an edge."""
     mean = curve.groupby("lr")["loss"].mean()
-    found = statistics.log_minimum(mean.index.tolist(), mean.tolist())
+    found = log_minimum(mean.index.tolist(), mean.tolist())
     first = curve.iloc[0]
     return {
         "kind": "optimum",

@@ -11,12 +11,12 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from runs import load
 from scipy import stats
-from style import LOOKS, PAGE, look, panel_titles, plt, run_script, save_figure, signed
 
+from paper.shared.runs import load
+from paper.shared.style import LOOKS, PAGE, look, panel_titles, plt, run_script, save_figure, signed
 from small_init.config import ArmConfig
-from small_init.records import Run
+from small_init.runs.record import Run
 
 NAME = "figure-s2"
 UP = re.compile(r"blocks\.\d+\.mlp\.up\.weight")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from runs import demand_one_arm_each, load
-from style import PAGE, look, panel_titles, plt, run_script, save_figure
 
-from small_init.records import Run
+from paper.shared.runs import demand_one_arm_each, load
+from paper.shared.style import PAGE, look, panel_titles, plt, run_script, save_figure
+from small_init.runs.record import Run
 
 NAME = "figure-s3"
-# Validation sources of the task (`small_init.composite`) and what their panels are called.
+# Validation sources of the task (`small_init.data.composite`) and what their panels are called.
 SOURCES = {
     "seen-pairs": "seen pairs",
     "conflict": "conflicting pair",

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from runs import by_seed, demand_one_arm_each, load, table, unique_in_order
-from style import Row, compact, limits, run_script, save_table, signed
 
-from small_init import statistics
+from paper.shared.runs import by_seed, demand_one_arm_each, load, table, unique_in_order
+from paper.shared.style import Row, compact, limits, run_script, save_table, signed
+from small_init.stats.intervals import noise_floor, paired_difference
 
 NAME = "table-1"
 SMALL, USUAL = 1.0, 0.5  # the two γ compared
@@ -45,7 +45,7 @@ def row(cell: pd.DataFrame) -> dict[str, Any]:
             f"sd_{gamma:g}": values.std() if len(values) > 1 else None,
             f"n_{gamma:g}": len(values),
         }
-    difference = statistics.paired_difference(arms.get(USUAL, {}), arms.get(SMALL, {}))
+    difference = paired_difference(arms.get(USUAL, {}), arms.get(SMALL, {}))
     if difference:
         out |= {
             "difference": difference.estimate,
@@ -53,7 +53,7 @@ def row(cell: pd.DataFrame) -> dict[str, Any]:
             "high": difference.high,
             "pairs": difference.n,
         }
-    out["noise_floor"] = statistics.noise_floor([list(losses.values()) for losses in arms.values()])
+    out["noise_floor"] = noise_floor([list(losses.values()) for losses in arms.values()])
     return out
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from runs import by_seed, demand_one_arm_each, load, table
-from style import Row, limits, run_script, save_table, signed
 
-from small_init import statistics
-from small_init.cells import SMALL, USUAL
-from small_init.contrasts import FACTORIAL
+from paper.shared.runs import by_seed, demand_one_arm_each, load, table
+from paper.shared.style import Row, limits, run_script, save_table, signed
+from small_init.claims.contrasts import FACTORIAL
+from small_init.claims.gains import SMALL, USUAL
 from small_init.errors import UserError
+from small_init.stats.factorial import factorial_effects
+from small_init.stats.intervals import Interval
 
 NAME = "table-3"
 FACTORS = ("γ", "ε", "gate")  # high levels: γ = 1, ε = 1e-12, elementwise gate
@@ -33,7 +34,7 @@ def make() -> Path:
         raise UserError(f"{NAME} needs runs of one width, its index names {len(widths)}.")
     demand_one_arm_each(frame, ["variant", "gamma"], NAME)
     cells = cell_losses(frame)
-    effects = statistics.factorial_effects(cells, FACTORS) if full(cells) else {}
+    effects = factorial_effects(cells, FACTORS) if full(cells) else {}
     rows = cell_rows(frame) + [effect_row(name, value) for name, value in effects.items()]
     return save_table(NAME, rows, COLUMNS, caption(widths[0], effects, cells), runs)
 
@@ -76,7 +77,7 @@ def cell_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def effect_row(name: str, effect: statistics.Interval) -> dict[str, Any]:
+def effect_row(name: str, effect: Interval) -> dict[str, Any]:
     return {
         "kind": "effect",
         "effect": name,
@@ -109,9 +110,7 @@ COLUMNS = {
 }
 
 
-def caption(
-    width: int, effects: dict[str, statistics.Interval], cells: dict[tuple[bool, ...], Any]
-) -> str:
+def caption(width: int, effects: dict[str, Interval], cells: dict[tuple[bool, ...], Any]) -> str:
     if not full(cells):
         missing = 2 ** len(FACTORS) - len(cells)
         found = f"{missing} of the eight cells were not run, so no effect can be computed."

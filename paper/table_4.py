@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from style import Row, limits, profile_of, run_script, save_table, signed
-
-from small_init import records
-from small_init.assessment import scales
-from small_init.claims import load_claims
-from small_init.records import load_runs
+from paper.shared.style import Row, limits, profile_of, run_script, save_table, signed
+from small_init.claims.criteria import load_claims
+from small_init.claims.judge import scales
+from small_init.runs.paths import claims_file
+from small_init.runs.record import load_runs
 
 NAME = "table-4"
 
@@ -25,7 +24,7 @@ def make() -> Path:
     active = profile_of(runs)
     names = scales(active)
     by_scale = {
-        name: {row["id"]: row for row in json.loads(records.claims_file(name).read_text())}
+        name: {row["id"]: row for row in json.loads(claims_file(name).read_text())}
         for name in names
     }
     rows = [

@@ -2,11 +2,15 @@
 
 import os
 
+from tests import ROOT
+
 os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["PYTHONPATH"] = str(ROOT)  # processes that tests start find `tests` and `paper`, too
 
 import pytest
-import tiny
+
+from tests import tiny
 
 
 @pytest.fixture

@@ -1,15 +1,14 @@
 """Configuration: misspelt keys and wrong values are one sentence; every reader sees one number."""
 
-from pathlib import Path
-
 import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from small_init.config import ArmConfig, check, differences, load_yaml, merged
+from small_init.config import ArmConfig, check, differences
+from small_init.config_files import load_yaml, merged
 from small_init.errors import UserError
+from tests import ROOT
 
-ROOT = Path(__file__).parents[1]
 FILES = sorted(ROOT.glob("configs/**/*.yaml"))
 
 

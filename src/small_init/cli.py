@@ -11,10 +11,11 @@ from small_init.errors import UserError
 
 
 def _plan(arguments: argparse.Namespace) -> None:
-    from small_init.calibration import rates_file
-    from small_init.estimate_table import show
-    from small_init.plan import Planner, write_params
-    from small_init.records import PARAMS, load_plan
+    from small_init.claims.calibration import rates_file
+    from small_init.runs.cost_table import show
+    from small_init.runs.experiments import Planner, write_params
+    from small_init.runs.paths import PARAMS
+    from small_init.runs.plan import load_plan
 
     if arguments.mfu is not None and not 0 < arguments.mfu <= 1:
         raise UserError(f"--mfu is {arguments.mfu:g}; give a share of the peak, such as 0.3.")
@@ -31,8 +32,8 @@ def _plan(arguments: argparse.Namespace) -> None:
 
 
 def _corpus(arguments: argparse.Namespace) -> None:
-    from small_init.corpus.build import build_corpus
-    from small_init.corpus.config import load_corpus_config
+    from small_init.data.corpus.build import build_corpus
+    from small_init.data.corpus.config import load_corpus_config
 
     downloads = Path(os.environ.get("SMALL_INIT_DOWNLOADS", "data/downloads"))
     out = Path("data") / arguments.profile / "corpus"
@@ -40,8 +41,8 @@ def _corpus(arguments: argparse.Namespace) -> None:
 
 
 def _tokenizer(arguments: argparse.Namespace) -> None:
-    from small_init.corpus.config import load_corpus_config
-    from small_init.corpus.tokenizer import train_tokenizer
+    from small_init.data.corpus.config import load_corpus_config
+    from small_init.data.corpus.tokenizer import train_tokenizer
 
     home = Path("data") / arguments.profile
     config = load_corpus_config(arguments.profile)
@@ -49,8 +50,8 @@ def _tokenizer(arguments: argparse.Namespace) -> None:
 
 
 def _pack(arguments: argparse.Namespace) -> None:
-    from small_init.corpus.config import load_corpus_config
-    from small_init.corpus.pack import pack
+    from small_init.data.corpus.config import load_corpus_config
+    from small_init.data.corpus.pack import pack
 
     home = Path("data") / arguments.profile
     config = load_corpus_config(arguments.profile)
@@ -58,33 +59,33 @@ def _pack(arguments: argparse.Namespace) -> None:
 
 
 def _backcopy(arguments: argparse.Namespace) -> None:
-    from small_init.backcopy import load_backcopy_config, write_backcopy
     from small_init.config import Corpus
-    from small_init.records import packed_folder
+    from small_init.data.backcopy import load_backcopy_config, write_backcopy
+    from small_init.runs.paths import packed_folder
 
     config = load_backcopy_config(arguments.profile)
     write_backcopy(config, packed_folder(arguments.profile, Corpus.backcopy))
 
 
 def _composite(arguments: argparse.Namespace) -> None:
-    from small_init.composite import load_composite_config, write_composite
     from small_init.config import Corpus
-    from small_init.records import packed_folder
+    from small_init.data.composite import load_composite_config, write_composite
+    from small_init.runs.paths import packed_folder
 
     config = load_composite_config(arguments.profile)
     write_composite(config, packed_folder(arguments.profile, Corpus.composite))
 
 
 def _tasks(arguments: argparse.Namespace) -> None:
-    from small_init.config import load_yaml
-    from small_init.evaluate.tasks import LIMITS, build_tasks
+    from small_init.config_files import load_yaml
+    from small_init.downstream.tasks import LIMITS, build_tasks
 
     limits = load_yaml(LIMITS).get(arguments.profile, {})
     build_tasks(Path("data") / arguments.profile, **limits)
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
-    from small_init.evaluate.command import evaluate_command
+    from small_init.downstream.command import evaluate_command
 
     evaluate_command(
         arm=arguments.arm,
@@ -96,34 +97,34 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
 
 def _weights(arguments: argparse.Namespace) -> None:
-    from small_init.evaluate.checkpoint import publish
-    from small_init.records import load_plan
+    from small_init.downstream.checkpoint import publish
+    from small_init.runs.plan import load_plan
 
     print(publish(load_plan(), arguments.arm))
 
 
 def _pretrain(arguments: argparse.Namespace) -> None:
-    from small_init.reproduce import train_arms
+    from small_init.launch.reproduce import train_arms
 
     train_arms(arguments.arm, arguments.jobs)
 
 
 def _consolidate(arguments: argparse.Namespace) -> None:
-    from small_init.consolidate import consolidate
+    from small_init.launch.consolidate import consolidate
 
     print(f"Written to {consolidate(arguments.arm, arguments.seed, arguments.out)}.")
 
 
 def _runs(arguments: argparse.Namespace) -> None:
-    from small_init.collect import collect
-    from small_init.records import load_plan
+    from small_init.runs.plan import load_plan
+    from small_init.runs.table import collect
 
     collect(load_plan())
 
 
 def _targets(arguments: argparse.Namespace) -> None:
-    from small_init.records import load_plan
-    from small_init.tokens import write_targets
+    from small_init.downstream.tokens import write_targets
+    from small_init.runs.plan import load_plan
 
     write_targets(load_plan())
 
@@ -131,36 +132,37 @@ def _targets(arguments: argparse.Namespace) -> None:
 def _tokens(arguments: argparse.Namespace) -> None:
     # As in training: another instruction set or thread count adds up in another order.
     os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "1"}
-    from small_init.records import load_plan
-    from small_init.tokens import write_log_probabilities
+    from small_init.downstream.tokens import write_log_probabilities
+    from small_init.runs.plan import load_plan
 
     write_log_probabilities(load_plan(), arguments.arm)
 
 
 def _prune(arguments: argparse.Namespace) -> None:
-    from small_init.collect import prune
-    from small_init.records import load_plan
+    from small_init.runs.plan import load_plan
+    from small_init.runs.table import prune
 
     removed = prune(load_plan())
     print("\n".join(removed) if removed else "Every record is in params.json; nothing was removed.")
 
 
 def _calibrate(arguments: argparse.Namespace) -> None:
-    from small_init.calibration import write_rates
-    from small_init.records import load_plan
+    from small_init.claims.calibration import write_rates
+    from small_init.runs.plan import load_plan
 
     write_rates(load_plan())
 
 
 def _reproduce(arguments: argparse.Namespace) -> None:
-    from small_init.reproduce import reproduce
+    from small_init.launch.reproduce import reproduce
 
     reproduce(arguments.targets, arguments.jobs, arguments.force)
 
 
 def _claims(arguments: argparse.Namespace) -> None:
-    from small_init.assessment import add_records, assess, verdict_table
-    from small_init.records import load_plan
+    from small_init.claims.contributed import add_records
+    from small_init.claims.judge import assess, verdict_table
+    from small_init.runs.plan import load_plan
 
     profile = load_plan().profile
     added = add_records(arguments.add) if arguments.add else set[str]()
@@ -170,8 +172,8 @@ def _claims(arguments: argparse.Namespace) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    from small_init.compare import compare, find_run
-    from small_init.records import load_plan
+    from small_init.runs.compare import compare, find_run
+    from small_init.runs.plan import load_plan
 
     profile = load_plan().profile
     print(compare(*(find_run(name, profile) for name in arguments.run_names)))
@@ -193,9 +195,9 @@ def _diagnose(arguments: argparse.Namespace) -> None:
 
 
 def _init_checkpoint(arguments: argparse.Namespace) -> None:
+    from small_init.diagnosis.huggingface import init_checkpoint
     from small_init.diagnosis.setting import gammas_of
-    from small_init.gamma import table
-    from small_init.huggingface import init_checkpoint
+    from small_init.rule.gamma import table
 
     weights = init_checkpoint(
         arguments.config,
@@ -212,7 +214,7 @@ def _init_checkpoint(arguments: argparse.Namespace) -> None:
 
 
 def _tensorboard(arguments: argparse.Namespace) -> None:
-    from small_init.events import serve
+    from small_init.launch.tensorboard import serve
 
     serve(arguments.port)
 

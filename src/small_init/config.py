@@ -6,17 +6,10 @@ once through OmegaConf, which refuses misspelt keys and wrong types, and is plai
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
-from pathlib import Path
-from typing import Any, TypeVar
-
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import MarkedYAMLError, YAMLError
+from typing import Any
 
 from small_init.errors import UserError
 
@@ -178,8 +171,6 @@ class ArmConfig:
 
 PILOT_SEEDS = range(10)  # never used for a verdict
 
-Config = TypeVar("Config")
-
 
 def plain(value: Any) -> Any:
     """A configuration as dicts, lists and scalars, enums by name: what JSON and YAML can hold."""
@@ -201,35 +192,6 @@ def differences(value: Any, default: Any) -> dict[str, Any]:
         elif mine != other:
             out[f.name] = plain(mine)
     return out
-
-
-def merged(base: Config, *overrides: Any, where: str) -> Config:
-    """`base` (a dataclass) with mappings laid over it; `where` names their origin in errors."""
-    try:
-        node = OmegaConf.merge(OmegaConf.structured(base), *overrides)
-        return OmegaConf.to_object(node)  # type: ignore[return-value]
-    except OmegaConfBaseException as error:
-        reason = str(error.msg or error).splitlines()[0]
-        raise UserError(
-            f"{where}: key '{error.full_key}': {reason}. Correct or remove it."
-        ) from None
-
-
-def load_yaml(path: Path) -> Any:
-    """A YAML file as an OmegaConf node; the one way configuration files are read."""
-    try:
-        return OmegaConf.load(path)
-    except FileNotFoundError:
-        raise UserError(
-            f"{path} does not exist; see the folder {path.parent} for the names."
-        ) from None
-    except YAMLError as error:
-        line = (
-            error.problem_mark.line + 1
-            if isinstance(error, MarkedYAMLError) and error.problem_mark
-            else "?"
-        )
-        raise UserError(f"{path} is not valid YAML (line {line}); correct it.") from None
 
 
 def check(arm: ArmConfig, where: str) -> None:
@@ -314,9 +276,3 @@ def group_gammas(init: InitConfig) -> list[float]:
         init.embedding, init.attention, init.mlp, init.router, init.gate, init.readout
     )  # fmt: skip
     return [gamma for gamma in named if gamma is not None]
-
-
-def fingerprint(value: Any) -> str:
-    """16 hex digits of the SHA-256 of a plain value; the same on every machine."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

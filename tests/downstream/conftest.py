@@ -8,13 +8,15 @@ import torch
 from safetensors.torch import save
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from small_init import records
 from small_init.config import ArmConfig, Gate, InitConfig, ModelConfig, differences
-from small_init.corpus.tokenizer import END_OF_TEXT, SPLIT
-from small_init.init import initialise_
-from small_init.model import Transformer
+from small_init.data.corpus.tokenizer import END_OF_TEXT, SPLIT
+from small_init.files import json_text, sha256, write_bytes, write_text
+from small_init.model.init import initialise_
+from small_init.model.transformer import Transformer
+from small_init.runs.paths import record_folder, weights_file
+from small_init.runs.record import SCHEMA, record_files
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 ARM = "cpu-tiny"
 VOCAB = 400
 TEXT = [
@@ -88,7 +90,7 @@ def write_items(folder: Path, counts: int = 50) -> None:
                  "group": str(number // 3 if kind == "long_en" else number)}
             )  # fmt: skip
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        records.write_text(folder / f"{name}.jsonl", text)
+        write_text(folder / f"{name}.jsonl", text)
 
 
 @pytest.fixture
@@ -99,8 +101,8 @@ def project(tmp_path, monkeypatch, tokenizer):
     home = tmp_path / "data/cpu"
     write_items(home / "tasks")
     tokenizer.save(str(home / "tokenizer.json"))
-    meta = {"tokenizer_sha256": records.sha256(home / "tokenizer.json")}
-    records.write_text(home / "packed/meta.json", json.dumps(meta))
+    meta = {"tokenizer_sha256": sha256(home / "tokenizer.json")}
+    write_text(home / "packed/meta.json", json.dumps(meta))
     entry = write_run(ARM, tiny_model())
     params = {"profile": "cpu", "arms": {"pretrain": {ARM: entry}}, "objects": {"table-2": [ARM]}}
     Path("params.json").write_text(json.dumps(params))
@@ -109,17 +111,17 @@ def project(tmp_path, monkeypatch, tokenizer):
 
 def write_run(arm: str, model: Transformer, gamma: float = 1.0) -> dict:
     """The record and the weights of seed 0 of an arm; returns the arm as params.json has it."""
-    folder = records.record_folder("cpu", arm, 0)
+    folder = record_folder("cpu", arm, 0)
     config = ArmConfig(seeds=[0], model=model.config, init=InitConfig(gamma=gamma))
     metrics = {
-        "schema": records.SCHEMA, "profile": "cpu", "arm": arm, "seed": 0,
+        "schema": SCHEMA, "profile": "cpu", "arm": arm, "seed": 0,
         "config": {"variant": "adjusted", **config.identity()},
-        "data": {"meta_sha256": records.sha256(Path("data/cpu/packed/meta.json"))},
+        "data": {"meta_sha256": sha256(Path("data/cpu/packed/meta.json"))},
         "parameters": {"total": 2, "non_embedding": 1}, "tokens": config.train.tokens,
         "flops": 1, "final": {"loss": 3.5},
     }  # fmt: skip
-    for name in records.record_files(config.train.probes):
-        records.write_text(folder / name, records.json_text(metrics))
+    for name in record_files(config.train.probes):
+        write_text(folder / name, json_text(metrics))
     weights = {name: value.detach() for name, value in model.named_parameters()}
-    records.write_bytes(records.weights_file(arm, 0), save(weights))
+    write_bytes(weights_file(arm, 0), save(weights))
     return {"seeds": [0], "model": differences(model.config, ModelConfig())}

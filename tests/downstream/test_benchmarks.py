@@ -8,11 +8,10 @@ import datasets
 import lm_eval.tasks
 import pytest
 
+from small_init.downstream import benchmarks, evaluate, suite
+from small_init.downstream.harness import SmallInitLM
 from small_init.errors import UserError
-from small_init.evaluate import benchmarks, run, suite
-from small_init.evaluate.harness import SmallInitLM
-
-from .conftest import ROOT, tiny_model
+from tests.downstream.conftest import ROOT, tiny_model
 
 ARC = {
     "id": "1", "answerKey": "B",
@@ -61,7 +60,7 @@ def test_authors_files_become_lm_evals_tasks(folder, tokenizer):
     shots = {task.config.task: task.config.num_fewshot for task in tasks}
     assert shots == {name: benchmarks.paper_tasks()[name].shots for name in LOCAL}
     lm = SmallInitLM(tiny_model(), tokenizer)
-    found = run.run_tasks(lm, tasks)
+    found = evaluate.run_tasks(lm, tasks)
     assert set(found["results"]) == set(LOCAL)
     arc = found["samples"]["arc_challenge"][0]
     prompt = arc["arguments"][0][0]
@@ -79,7 +78,7 @@ def test_right_answers_score(folder, tokenizer, monkeypatch):
     texts = {"gsm8k": " 2+3=5\n#### 5", "hendrycks_math500": " $2$"}
     for name, text in texts.items():
         monkeypatch.setattr(lm, "generate_until", lambda asked, text=text: [text] * len(asked))
-        results = run.run_tasks(lm, suite.load_tasks([name], "cpu"))["results"][name]
+        results = evaluate.run_tasks(lm, suite.load_tasks([name], "cpu"))["results"][name]
         scores = [v for k, v in results.items() if k.startswith("exact_match,")]
         assert scores
         assert set(scores) == {1.0}
@@ -96,7 +95,7 @@ def test_real_files(monkeypatch, tokenizer):
             if b.files and any(folder.glob(next(iter(b.files.values()))))]  # fmt: skip
     assert here
     tasks = suite.load_tasks(here, "cpu")
-    found = run.run_tasks(SmallInitLM(tiny_model(), tokenizer), tasks, limit=4)
+    found = evaluate.run_tasks(SmallInitLM(tiny_model(), tokenizer), tasks, limit=4)
     assert set(found["results"]) == set(here)
 
 

@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from small_init.config import Gate, InitConfig, ModelConfig, Norm
-from small_init.evaluate.generate import Cache, generate, step
-from small_init.init import initialise_
-from small_init.model import Transformer
-
-from .conftest import VOCAB, tiny_model
+from small_init.downstream.generate import Cache, generate, step
+from small_init.model.init import initialise_
+from small_init.model.transformer import Transformer
+from tests.downstream.conftest import VOCAB, tiny_model
 
 VARIANTS = [
     {"gate": Gate.none},

@@ -7,11 +7,10 @@ import torch
 from lm_eval.api.instance import Instance
 from tokenizers.processors import TemplateProcessing
 
-from small_init.corpus.tokenizer import END_OF_TEXT, EOT_ID
+from small_init.data.corpus.tokenizer import END_OF_TEXT, EOT_ID
+from small_init.downstream.harness import SmallInitLM
 from small_init.errors import UserError
-from small_init.evaluate.harness import SmallInitLM
-
-from .conftest import TEXT, VOCAB, tiny_model
+from tests.downstream.conftest import TEXT, VOCAB, tiny_model
 
 LONG = " ".join(TEXT[:2] * 6)
 PAIRS = [

@@ -6,14 +6,13 @@ from collections import Counter
 
 import pytest
 
-from small_init.corpus.generated import Problem, normalise, question_split
+from small_init.data.corpus.generated import Problem, normalise, question_split
+from small_init.downstream import continuation, knowledge, reasoning, tasks
+from small_init.downstream.items import Item, balanced, with_wrong_answers
+from small_init.downstream.solver import MODELS, solve
+from small_init.downstream.training_text import TrainingText, calculations, copied, signature
 from small_init.errors import UserError
-from small_init.evaluate import continuation, knowledge, reasoning, tasks
-from small_init.evaluate.items import Item, balanced, with_wrong_answers
-from small_init.evaluate.solve import MODELS, solve
-from small_init.evaluate.training_text import TrainingText, calculations, copied, signature
-
-from .conftest import ROOT
+from tests.downstream.conftest import ROOT
 
 
 def problem(family: str, question: str, answer: str, language: str = "en", steps: str = ""):

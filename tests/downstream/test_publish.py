@@ -8,16 +8,16 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from small_init import cli, records
-from small_init.data import PackedTokens
+from small_init import cli
+from small_init.data.packed import PackedTokens
+from small_init.downstream import benchmarks, checkpoint
 from small_init.errors import UserError
-from small_init.evaluate import benchmarks, checkpoint
-from small_init.evaluation import validate
+from small_init.measure.validation import validate
+from small_init.runs.paths import published_weights, weights_file
+from tests.downstream.conftest import ARM, ROOT, tiny_model
+from tests.downstream.test_benchmarks import GSM8K, write
 
-from .conftest import ARM, ROOT, tiny_model
-from .test_benchmarks import GSM8K, write
-
-COPY = records.published_weights("cpu", ARM, 0)
+COPY = published_weights("cpu", ARM, 0)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_model_too_large_for_git_is_not_published(project, monkeypatch, capsys
 @pytest.mark.parametrize("which", [
     ["--arm", ARM],
     ["--checkpoint", str(COPY)],
-    ["--checkpoint", str(records.weights_file(ARM, 0))],
+    ["--checkpoint", str(weights_file(ARM, 0))],
 ])  # fmt: skip
 def test_a_clone_answers_new_tasks(clone, capsys, which):
     cli.main(["evaluate", *which, "--tasks", "gsm8k", "--limit", "2"])
@@ -78,7 +78,7 @@ def test_a_task_may_be_a_file_of_its_own(clone, capsys, monkeypatch, tmp_path):
 
 
 def test_a_clone_writes_no_record_from_the_copy(clone):
-    with pytest.raises(SystemExit, match=f"no weights at {records.weights_file(ARM, 0)}"):
+    with pytest.raises(SystemExit, match=f"no weights at {weights_file(ARM, 0)}"):
         cli.main(["evaluate", "--arm", ARM])
 
 
@@ -116,7 +116,7 @@ def test_half_precision_costs_no_loss(monkeypatch):
     for copy in copies:
         found = checkpoint.of_file(copy)
         loss = validate(found.model(), PackedTokens(Path("data/cpu/packed")), 128, 4_096)["loss"]
-        whole = records.weights_file(found.run.arm, found.run.seed)
+        whole = weights_file(found.run.arm, found.run.seed)
         if whole.is_file():
             exact = checkpoint.of_file(whole).model()
             expected = validate(exact, PackedTokens(Path("data/cpu/packed")), 128, 4_096)["loss"]

@@ -4,7 +4,6 @@ import hashlib
 import importlib
 import json
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from small_init import config, records
 from small_init.config import ArmConfig, Gate, Probes
+from small_init.config_files import merged
+from small_init.files import csv_text, json_text, write_bytes, write_text
+from small_init.runs.paths import index_file, record_folder
+from small_init.runs.record import SCHEMA, load_run
+from tests import ROOT
 
-PAPER = Path(__file__).parents[2] / "paper"
+PAPER = ROOT / "paper"
 STEPS = (0, 10, 100, 1000)
 
 
@@ -69,14 +72,14 @@ def non_embedding(width: int, gated: bool) -> int:
 
 
 def write_record(arm: Arm, seed: int) -> None:
-    settings = config.merged(config.ArmConfig(), arm.overrides, where=arm.key)
+    settings = merged(ArmConfig(), arm.overrides, where=arm.key)
     model, gamma = settings.model, settings.init.gamma
-    folder = records.record_folder("cpu", arm.key, seed)
+    folder = record_folder("cpu", arm.key, seed)
     own = non_embedding(model.d_model, settings.variant == "adjusted")
     outer = 2 * model.vocab_size * model.d_model
     loss = arm.loss(seed)
     metrics = {
-        "schema": records.SCHEMA,
+        "schema": SCHEMA,
         "profile": "cpu",
         "arm": arm.key,
         "seed": seed,
@@ -101,7 +104,7 @@ def write_record(arm: Arm, seed: int) -> None:
         "prequential": {"nats_per_token": loss + 0.5},
         "clipped_share": 0.1,
     }
-    records.write_text(folder / "metrics.json", records.json_text(metrics))
+    write_text(folder / "metrics.json", json_text(metrics))
     curve = [
         {
             "step": step,
@@ -114,7 +117,7 @@ def write_record(arm: Arm, seed: int) -> None:
         }
         for step in STEPS
     ]
-    records.write_text(folder / "curve.csv", records.csv_text(curve))
+    write_text(folder / "curve.csv", csv_text(curve))
     all_probes = settings.train.probes is Probes.all
     numbers = ("norm", "spectral_norm", "stable_rank", "mean_abs_cos", "mean_cos")
     prefixes = ("", "change_", "update_") if all_probes else ("", "change_")
@@ -131,7 +134,7 @@ def write_record(arm: Arm, seed: int) -> None:
                 if "up" in name:
                     row |= {f"{prefix}stable_rank": ranks[step] + offset for prefix in prefixes}
                 spectra.append(row)
-    records.write_text(folder / "spectra.csv", records.csv_text(spectra))
+    write_text(folder / "spectra.csv", csv_text(spectra))
     first = model.d_model ** (1 - gamma)
     shapes = {f"blocks.{n}.{name}": shape for n in (0, 1) for name, shape in shapes.items()}
     shapes |= {"embedding.weight": [model.vocab_size, model.d_model]}
@@ -155,11 +158,11 @@ def write_record(arm: Arm, seed: int) -> None:
             "mlp": [0.5 * model.d_model ** (1.5 - 2 * gamma)] * model.n_layers,
         },
     }
-    records.write_text(folder / "init.json", records.json_text(init))
+    write_text(folder / "init.json", json_text(init))
     if all_probes:
         rows = [row for step in STEPS for row in activation_rows(settings, step)]
-        records.write_text(folder / "activations.csv", records.csv_text(rows))
-        records.write_bytes(folder / "snapshots.safetensors", save(snapshots(settings, seed)))
+        write_text(folder / "activations.csv", csv_text(rows))
+        write_bytes(folder / "snapshots.safetensors", save(snapshots(settings, seed)))
 
 
 def block_shapes(settings: ArmConfig) -> dict[str, list[int]]:
@@ -253,12 +256,12 @@ def write_project(objects: dict[str, list[Arm]]) -> None:
     Path("params.json").write_text(json.dumps(params))
     for name, group in objects.items():
         runs = [
-            {"arm": a.key, "seed": seed, "sha256": records.load_run("cpu", a.key, seed).hashes()}
+            {"arm": a.key, "seed": seed, "sha256": load_run("cpu", a.key, seed).hashes()}
             for a in group
             for seed in a.seeds
         ]
         index = {"profile": "cpu", "runs": runs}
-        records.write_text(records.index_file("cpu", name), json.dumps(index))
+        write_text(index_file("cpu", name), json.dumps(index))
 
 
 @pytest.fixture
@@ -268,15 +271,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Import a script of paper/ as it sees itself when it is run."""
-    monkeypatch.syspath_prepend(str(PAPER))
-    before = set(sys.modules)
+def script() -> Callable[[str], ModuleType]:
+    """Import a module of paper/, of an object's folder the script itself."""
 
     def load(name: str) -> ModuleType:
-        return importlib.import_module(name)
+        module = importlib.import_module(f"paper.{name}")
+        return importlib.import_module(f"paper.{name}.__main__") if is_folder(module) else module
 
-    yield load
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(PAPER)):
-            del sys.modules[name]
+    return load
+
+
+def is_folder(module: ModuleType) -> bool:
+    return hasattr(module, "__path__")

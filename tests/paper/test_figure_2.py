@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import PAPER, Arm, arm, write_project
 
-from small_init.claims import load_claims
+from small_init.claims.criteria import load_claims
+from tests.paper.conftest import PAPER, Arm, arm, write_project
 
 FOLDER = Path("results/cpu/figures")
 ALL = {"train": {"probes": "all"}}
@@ -65,7 +65,7 @@ def test_numbers_and_words(project, script) -> None:
 
 
 def test_a_token_class_has_arrived_when_it_stays(script) -> None:
-    numbers = script("figure_2_numbers")
+    numbers = script("figure_2.numbers")
     back = pd.DataFrame(
         {
             "arm": "a", "seed": 0, "gamma": 1.0, "token_class": 0, "share": 0.5,
@@ -84,4 +84,4 @@ def test_without_control_axis_or_classes_it_says_so(project, script) -> None:
 
 def test_the_threshold_is_that_of_the_claim(script) -> None:
     claim = load_claims(PAPER / "claims.yaml")["C2"]
-    assert claim.thresholds["saturated"] == script("figure_2_numbers").SENSES
+    assert claim.thresholds["saturated"] == script("figure_2.numbers").SENSES

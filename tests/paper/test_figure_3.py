@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import PAPER, Arm, arm, write_project
 
-from small_init.activations import SINK_ABOVE
-from small_init.claims import load_claims
+from small_init.claims.criteria import load_claims
 from small_init.errors import UserError
+from small_init.measure.activations import SINK_ABOVE
+from tests.paper.conftest import PAPER, Arm, arm, write_project
 
 FOLDER = Path("results/cpu/figures")
 GATES = {"epsilon": "none", "headwise": "headwise", "adjusted": "elementwise"}
@@ -57,7 +57,7 @@ def test_rates_of_the_task_are_told_apart(project, script) -> None:
 def test_a_sink_is_counted(project, script) -> None:
     write_project({"figure-3": language()})
     module = script("figure_3")
-    data = module.head_table(script("runs").load("figure-3")[0])
+    data = module.head_table(script("shared.runs").load("figure-3")[0])
     strong = data.assign(alpha=data["alpha"] + 0.2)
     words = module.verdict(strong, "these runs")
     assert "reaches α₀ = 0.440" in words

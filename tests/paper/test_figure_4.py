@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import Arm, arm, write_project
 
-from small_init.theory import attention_flow
+from small_init.rule.theory import attention_flow
+from tests.paper.conftest import Arm, arm, write_project
 
 FOLDER = Path("results/cpu/figures")
 ALL = {"train": {"probes": "all"}}

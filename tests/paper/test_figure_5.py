@@ -7,11 +7,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import PAPER, Arm, arm, write_project
 
-from small_init import records, statistics, targets
 from small_init.errors import UserError
-from small_init.targets import Frequency, Kind
+from small_init.files import write_bytes
+from small_init.measure import targets
+from small_init.measure.targets import Frequency, Kind
+from small_init.runs.paths import targets_file, tokens_file
+from small_init.runs.record import load_runs
+from small_init.stats.intervals import mean_interval
+from tests.paper.conftest import PAPER, Arm, arm, write_project
 
 FIGURES = Path("results/cpu/figures")
 NAME = "figure-5"
@@ -45,7 +49,7 @@ def write_targets() -> targets.Targets:
         languages=np.array(["zh", "en", "code"]),
     )
     values = {f.name: getattr(found, f.name) for f in dataclasses.fields(found)}
-    records.write_bytes(records.targets_file("cpu"), targets.npz(values))
+    write_bytes(targets_file("cpu"), targets.npz(values))
     return found
 
 
@@ -83,11 +87,11 @@ def write(arms: list[Arm], noise: float = 0.02) -> None:
             share = np.where(np.arange(UNITS) < SPLIT, 0.5, 1.0)  # of each token of a unit
             values = np.append((unit * share)[found.unit_N[:-1]], -3.0)
             content = {"identity": "planted", "log_probability_N": values}
-            records.write_bytes(records.tokens_file("cpu", one.key, seed), targets.npz(content))
+            write_bytes(tokens_file("cpu", one.key, seed), targets.npz(content))
 
 
 def token_runs(module) -> list:
-    return [module.TokenRun(r.folder, r.arm, r.seed, r.metrics) for r in records.load_runs(NAME)]
+    return [module.TokenRun(r.folder, r.arm, r.seed, r.metrics) for r in load_runs(NAME)]
 
 
 @pytest.fixture
@@ -136,7 +140,7 @@ def test_the_numbers_by_hand(planted) -> None:
               "quantity": "delta_sym", "division": None, "unit": None}  # fmt: skip
     for decile, by_seed in contrasts.items():
         found = mean_of(data, contrast=f"middle − decile {decile}", **chosen)
-        expected = statistics.mean_interval(by_seed)
+        expected = mean_interval(by_seed)
         assert [found["value"], found["low"], found["high"]] == pytest.approx(
             [expected.estimate, expected.low, expected.high], rel=1e-5
         )
@@ -209,7 +213,7 @@ def test_a_missing_gamma_or_token_file_is_one_sentence(planted) -> None:
     with pytest.raises(UserError, match="its index lacks one of them"):
         planted()
     write(arms)
-    records.tokens_file("cpu", arms[0].key, 11).unlink()
+    tokens_file("cpu", arms[0].key, 11).unlink()
     with pytest.raises(UserError, match=rf"make it with `dvc repro tokens@{arms[0].key}`"):
         planted()
 
@@ -224,6 +228,6 @@ def test_the_stamp_covers_the_tokens_and_the_bytes_repeat(planted, script) -> No
     assert b"PILOT" in first["figure-5.md"]
     module.make()
     assert {path.name: path.read_bytes() for path in FIGURES.iterdir()} == first
-    before = script("style").provenance(token_runs(module))
+    before = script("shared.style").provenance(token_runs(module))
     write(arms, noise=0.03)
-    assert script("style").provenance(token_runs(module)) != before
+    assert script("shared.style").provenance(token_runs(module)) != before

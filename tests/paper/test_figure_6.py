@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import Arm, arm, write_project
 
 from small_init.errors import UserError
+from tests.paper.conftest import Arm, arm, write_project
 
 FOLDER = Path("results/cpu/figures")
 ALL = {"train": {"probes": "all"}}
@@ -25,7 +25,7 @@ def main_arms(seeds: tuple[int, ...] = (10, 11)) -> list[Arm]:
 
 def test_dip_and_rise(project, script) -> None:
     write_project({"figure-6": main_arms()})
-    script("figure_6").make_trajectories(script("runs").load("figure-6"))
+    script("figure_6").make_trajectories(script("shared.runs").load("figure-6"))
     data = pd.read_csv(FOLDER / "figure-6.csv")
     dips = data[(data["kind"] == "dip") & (data["type"] == "mlp.up")]
     dips = dips[(dips["variant"] == "adjusted") & (dips["seed"] == 10)]
@@ -49,13 +49,13 @@ def test_a_dip_that_does_not_rise_again_is_none(script) -> None:
             "stable_rank_random": 20.0,
         }
     )  # fmt: skip
-    (found,) = script("figure_6_numbers").dips(table).to_dict("records")
+    (found,) = script("figure_6.numbers").dips(table).to_dict("records")
     assert (found["depth"], found["rise"], found["dip_and_rise"]) == (0.75, 0, 0)
     assert found["step_of_lowest"] == 100  # not step 0
 
 
 def test_an_order_found_on_noise_shows_no_blocks(script) -> None:
-    numbers = script("figure_6_numbers")
+    numbers = script("figure_6.numbers")
     null = numbers.gaussian_null((120, 64))
     shown = numbers.ordered_map(null)
     found = numbers.map_numbers(shown)
@@ -67,7 +67,7 @@ def test_an_order_found_on_noise_shows_no_blocks(script) -> None:
 
 
 def test_an_order_finds_blocks_that_are_there(script) -> None:
-    numbers = script("figure_6_numbers")
+    numbers = script("figure_6.numbers")
     random = np.random.default_rng(1)
     centres = random.standard_normal((4, 64))
     signs = random.choice([-1, 1], size=(40, 1))
@@ -79,8 +79,8 @@ def test_an_order_finds_blocks_that_are_there(script) -> None:
 
 def test_the_update_of_a_snapshot_is_without_the_decayed_start(project, script) -> None:
     write_project({"figure-6": main_arms()})
-    numbers = script("figure_6_numbers")
-    run = script("runs").load("figure-6")[0]
+    numbers = script("figure_6.numbers")
+    run = script("shared.runs").load("figure-6")[0]
     found = numbers.snapshots_of(run, "mlp.up")
     first, last = found["W"][0], found["W"][1000]
     config = run.config.optimizer
@@ -89,7 +89,7 @@ def test_the_update_of_a_snapshot_is_without_the_decayed_start(project, script) 
     assert np.allclose(found["update"][1000], last - left * first)
     assert set(found["update"]) == {10, 100, 1000}
     # The synthetic weights grow a part of rank one on the start: the update condenses with them.
-    script("figure_6").make_maps(script("runs").load("figure-6"))
+    script("figure_6").make_maps(script("shared.runs").load("figure-6"))
     maps = pd.read_csv(FOLDER / "figure-6b.csv").set_index(["gamma", "matrix", "step"])
     assert maps.loc[(1.0, "gaussian", 0), "mean_abs_cos"] == pytest.approx(0.14, abs=0.01)
     assert maps.loc[(1.0, "update", 100), "mean_abs_cos"] > 0.9
@@ -102,7 +102,7 @@ def test_dip_against_loss_within_width_and_variant(project, script) -> None:
     other = arm(32, 1.0, "adjusted", seeds, lambda s: 3 - s / 10, lowest_rank=lambda s: 30.0 - s)
     few = arm(48, 1.0, "adjusted", seeds[:3], lambda s: 3.0)
     write_project({"figure-6": [*main_arms(), deep, other, few]})
-    script("figure_6").make_losses("figure-6c", script("runs").load("figure-6"))
+    script("figure_6").make_losses("figure-6c", script("shared.runs").load("figure-6"))
     data = pd.read_csv(FOLDER / "figure-6c.csv")
     assert (data["kind"] == "run").sum() == 8 + 4 + 4 + 3
     found = data[data["kind"] == "correlation"]
@@ -120,7 +120,7 @@ def test_the_main_pages_take_the_widest_runs_of_every_probe(project, script) -> 
     )
     between = arm(64, 0.75, "adjusted", (10,), lambda s: 3.0, more=ALL)
     write_project({"figure-6": [*main_arms((10,)), narrow, own, between]})
-    chosen = script("figure_6_numbers").condensation_runs(script("runs").load("figure-6"))
+    chosen = script("figure_6.numbers").condensation_runs(script("shared.runs").load("figure-6"))
     assert {run.arm for run in chosen} == {a.key for a in main_arms()}
     # Each page names the seeds it shows, and the first is what the script reports.
     assert script("figure_6").make() == FOLDER / "figure-6.png"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import Arm, arm, write_project
 
 from small_init.errors import UserError
+from tests.paper.conftest import Arm, arm, write_project
 
 FOLDER = Path("results/cpu/figures")
 GAIN = {"dense": 0.08, "mixture": 0.05}

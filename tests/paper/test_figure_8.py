@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import Arm, arm, write_project
 
 from small_init.errors import UserError
+from tests.paper.conftest import Arm, arm, write_project
 
 FOLDER = Path("results/cpu/figures")
 NAMES = ("figure-8", "figure-8b", "figure-8c")
@@ -153,7 +153,7 @@ def test_two_arms_of_one_change_are_refused(project, script) -> None:
 
 def test_the_norm_is_over_all_matrices_of_the_blocks(project, script) -> None:
     write_project({"figure-8": changed(0.08)})
-    runs = script("runs").load("figure-8")
-    rms = script("figure_8_training_numbers").block_rms(runs[0])
+    runs = script("shared.runs").load("figure-8")
+    rms = script("figure_8.training_numbers").block_rms(runs[0])
     entries = 2 * (2 * 32 * 88 + 32 * 32)  # three matrices in each of two blocks, all of norm 1
     assert rms.to_list() == pytest.approx([math.sqrt(6 / entries)] * 4)

@@ -6,11 +6,12 @@ from pathlib import Path
 import conftest
 import pandas as pd
 import pytest
-from conftest import Arm, arm, write_project
 
-from small_init import records
-from small_init.composite import CompositeConfig, validation_sources
+from small_init.data.composite import CompositeConfig, validation_sources
 from small_init.errors import UserError
+from small_init.files import json_text, write_text
+from small_init.runs.paths import record_folder
+from tests.paper.conftest import Arm, arm, write_project
 
 FOLDER = Path("results/cpu/figures")
 
@@ -33,7 +34,7 @@ def with_shares(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def write_record(arm: Arm, seed: int) -> None:
         write(arm, seed)
-        path = records.record_folder("cpu", arm.key, seed) / "metrics.json"
+        path = record_folder("cpu", arm.key, seed) / "metrics.json"
         metrics = json.loads(path.read_text())
         gamma = arm.overrides["init"]["gamma"]
         metrics["final"]["accuracy_by_source"] = {
@@ -42,7 +43,7 @@ def with_shares(monkeypatch: pytest.MonkeyPatch) -> None:
             "held-out-composed": gamma - 0.4 + 0.02 * (seed - 10),
             "held-out-mirrored": 1 - gamma,
         }
-        records.write_text(path, records.json_text(metrics))
+        write_text(path, json_text(metrics))
 
     monkeypatch.setattr(conftest, "write_record", write_record)
 

@@ -4,17 +4,17 @@ import warnings
 from pathlib import Path
 
 import pytest
-from conftest import arm, write_project
 
-from small_init import records
 from small_init.errors import UserError
+from small_init.runs.record import load_runs
+from tests.paper.conftest import arm, write_project
 
 
 def test_pilots_of_a_confirmed_arm_are_left_out(project, script) -> None:
     both = arm(32, 1.0, "adjusted", (0, 1, 10), lambda s: 3.0)
     only = arm(32, 0.5, "adjusted", (0,), lambda s: 3.0)
     write_project({"figure-1": [both, only]})
-    kept = script("runs").load("figure-1")
+    kept = script("shared.runs").load("figure-1")
     assert [(run.arm, run.seed) for run in kept] == [(both.key, 10), (only.key, 0)]
 
 
@@ -31,14 +31,14 @@ def test_two_arms_in_one_cell_are_refused(project, script) -> None:
 def test_an_empty_index_says_where_to_name_arms(project, script) -> None:
     write_project({"figure-1": []})
     with pytest.raises(UserError, match="configs/experiments"):
-        script("runs").load("figure-1")
+        script("shared.runs").load("figure-1")
 
 
 def test_the_stamp_follows_the_records(project, script) -> None:
     one = arm(32, 1.0, "adjusted", (10, 11, 12, 20), lambda s: 3.0)
     write_project({"figure-1": [one]})
-    style = script("style")
-    runs = records.load_runs("figure-1")
+    style = script("shared.style")
+    runs = load_runs("figure-1")
     before = style.provenance(runs)
     assert before.startswith("profile cpu · seeds 10–12, 20 · inputs ")
     curve = runs[0].folder / "curve.csv"
@@ -49,11 +49,11 @@ def test_the_stamp_follows_the_records(project, script) -> None:
 
 def test_a_missing_glyph_is_an_error(project, script) -> None:
     write_project({"figure-1": [arm(32, 1.0, "adjusted", (10,), lambda s: 3.0)]})
-    style = script("style")
+    style = script("shared.style")
     fig, ax = style.plt.subplots()
     ax.set_title("\u6c49")
     with warnings.catch_warnings(), pytest.raises(UserWarning, match=r"[Gg]lyph"):
-        style.save_figure(fig, "figure-1", None, records.load_runs("figure-1"), "")
+        style.save_figure(fig, "figure-1", None, load_runs("figure-1"), "")
     assert not Path("results/cpu/figures").exists()
 
 

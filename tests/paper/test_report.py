@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from test_tables_3_4 import claim
 
-from small_init import records
 from small_init.errors import UserError
+from small_init.files import write_bytes, write_text
 
 
 def test_captions_keep_their_emphasis_and_nothing_else(script) -> None:
@@ -33,13 +33,13 @@ def test_a_table_is_read_from_its_markdown_and_figures_with_all_pages(project, s
     report = script("report")
     tables, figures = Path("results/cpu/tables"), Path("results/cpu/figures")
     text = "**Table 1.** Caption.\n\n*stamp*\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n"
-    records.write_text(tables / "table-1.md", text)
+    write_text(tables / "table-1.md", text)
     (entry,) = report.object_entries("cpu", "table-1")
     assert (entry["head"], entry["rows"]) == (["a", "b"], [["1", "2"]])
     for page in ("figure-6", "figure-6b"):
-        records.write_text(figures / f"{page}.md", "Caption.")
+        write_text(figures / f"{page}.md", "Caption.")
         for kind in ("png", "pdf"):
-            records.write_bytes(figures / f"{page}.{kind}", b"drawn")
+            write_bytes(figures / f"{page}.{kind}", b"drawn")
     pages = report.object_entries("cpu", "figure-6")
     assert [p["label"] for p in pages] == ["Figure 6", "Figure 6B"]
     assert pages[1]["image"] == "/results/cpu/figures/figure-6b"
@@ -47,11 +47,11 @@ def test_a_table_is_read_from_its_markdown_and_figures_with_all_pages(project, s
 
 def test_table_2_has_its_plot_under_it(project, script) -> None:
     report = script("report")
-    records.write_text(Path("results/cpu/tables/table-2.md"), "Caption.\n\n| a |\n| - |\n| 1 |\n")
+    write_text(Path("results/cpu/tables/table-2.md"), "Caption.\n\n| a |\n| - |\n| 1 |\n")
     with pytest.raises(UserError, match=r"figure-t2\.pdf does not exist"):
         report.object_entries("cpu", "table-2")
     for kind, content in (("png", b"drawn"), ("pdf", b"drawn"), ("md", b"Plot.")):
-        records.write_bytes(Path(f"results/cpu/figures/figure-t2.{kind}"), content)
+        write_bytes(Path(f"results/cpu/figures/figure-t2.{kind}"), content)
     entries = report.object_entries("cpu", "table-2")
     assert [(e["kind"], e["label"]) for e in entries] == [
         ("tables", "Table 2"), ("figures", "Figure T2"),

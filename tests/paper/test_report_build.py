@@ -7,15 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import PAPER, arm, write_project
 
-from small_init import records
-from small_init.assessment import assess
+from small_init.claims.judge import assess
 from small_init.errors import UserError
-from small_init.plan import OBJECTS
+from small_init.files import json_text, write_text
+from small_init.runs.experiments import OBJECTS
+from small_init.runs.paths import claims_file, record_folder
+from tests.paper.conftest import PAPER, arm, write_project
 
 SEEDS = (10, 11, 12, 13, 14)
-CHANGED = records.record_folder("cpu", "cpu-d32-g100-adjusted", 12)
+CHANGED = record_folder("cpu", "cpu-d32-g100-adjusted", 12)
 
 
 @pytest.fixture
@@ -33,23 +34,23 @@ def build(project, script, monkeypatch) -> Callable[[], str]:
     ]
     write_project({"table-1": ladder, "figure-1": ladder})
     for folder in Path("results/cpu/runs").glob("*/seed-*"):
-        records.write_text(folder / "perf.json", json.dumps({"seconds": 1800, "threads": 2}))
+        write_text(folder / "perf.json", json.dumps({"seconds": 1800, "threads": 2}))
     shutil.copytree(PAPER, "paper", ignore=shutil.ignore_patterns("__pycache__"))
     report = script("report")
     monkeypatch.setattr(report, "TEMPLATE", Path("paper/report.typ"))
-    plt = script("style").plt
+    plt = script("shared.style").plt
     fig = plt.figure(figsize=(1, 1))
     for page in (*(n for n in OBJECTS if n.startswith("figure")), "figure-t2"):
         for kind in ("png", "pdf"):
             path = Path(f"results/cpu/figures/{page}.{kind}")
             path.parent.mkdir(parents=True, exist_ok=True)
             fig.savefig(path)
-        records.write_text(path.with_suffix(".md"), f"**Caption of {page}.** δ² ≤ 1\n")
+        write_text(path.with_suffix(".md"), f"**Caption of {page}.** δ² ≤ 1\n")
     plt.close(fig)
-    records.write_text(Path("results/cpu/figures/figure-6c.csv"), "kind,correlation,gamma\n")
+    write_text(Path("results/cpu/figures/figure-6c.csv"), "kind,correlation,gamma\n")
     for name in (n for n in OBJECTS if n.startswith("table")):
         table = f"**Caption of {name}.**\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n"
-        records.write_text(Path(f"results/cpu/tables/{name}.md"), table)
+        write_text(Path(f"results/cpu/tables/{name}.md"), table)
 
     def make() -> str:
         assess("cpu")
@@ -61,7 +62,7 @@ def build(project, script, monkeypatch) -> Callable[[], str]:
 
 
 def verdict_of(claim: str) -> str:
-    rows = json.loads(records.claims_file("cpu").read_text())
+    rows = json.loads(claims_file("cpu").read_text())
     return next(row["verdict"] for row in rows if row["id"] == claim)
 
 
@@ -69,7 +70,7 @@ def change_a_loss() -> None:
     path = CHANGED / "metrics.json"
     metrics = json.loads(path.read_text())
     metrics["final"]["loss"] += 0.5
-    path.write_text(records.json_text(metrics))
+    path.write_text(json_text(metrics))
 
 
 def test_one_number_in_one_record_changes_the_verdict_and_the_text(build) -> None:

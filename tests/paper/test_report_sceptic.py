@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import Arm, arm, write_project
 
-from small_init import records
 from small_init.errors import UserError
+from small_init.files import write_text
+from small_init.runs.plan import load_plan
+from small_init.runs.record import load_run
+from tests.paper.conftest import Arm, arm, write_project
 
 SEEDS = (10, 11, 12)
 NOISE = {0: 0.0, 10: -0.01, 11: 0.0, 12: 0.01}
@@ -34,11 +36,11 @@ def varied(part: str, name: str, gains: dict, seeds: tuple[int, ...] = SEEDS) ->
 
 def answers(script, objects: dict[str, list[Arm]]) -> list[dict]:
     write_project(objects)
-    records.write_text(Path("results/cpu/figures/figure-6c.csv"), "kind,correlation,gamma\n")
-    plan = records.load_plan()
-    runs = [records.load_run(plan.profile, key, seed) for key, seed in plan.runs()]
-    material = script("report_sceptic_runs").Material(plan, runs)
-    return script("report_sceptic").answers(material)
+    write_text(Path("results/cpu/figures/figure-6c.csv"), "kind,correlation,gamma\n")
+    plan = load_plan()
+    runs = [load_run(plan.profile, key, seed) for key, seed in plan.runs()]
+    material = script("report.sceptic_runs").Material(plan, runs)
+    return script("report.sceptic").answers(material)
 
 
 def about(found: list[dict], words: str) -> dict:
@@ -165,9 +167,9 @@ def test_confirmatory_seeds_replace_the_pilots_of_their_arm(project, script) -> 
 
 def test_dips_come_from_the_numbers_of_figure_6c(project, script) -> None:
     write_project({"figure-6": pair(0.1)})
-    plan = records.load_plan()
-    material = script("report_sceptic_runs").Material(plan, [])
-    model = script("report_sceptic_model")
+    plan = load_plan()
+    material = script("report.sceptic_runs").Material(plan, [])
+    model = script("report.sceptic_model")
     path = Path("results/cpu/figures/figure-6c.csv")
     with pytest.raises(UserError, match=r"figure-6c\.csv does not exist; draw it"):
         model.deeper_dips(material)

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import PAPER, Arm, arm, non_embedding, write_project
 
-from small_init import probes
-from small_init.config import ArmConfig, merged
+from small_init.config import ArmConfig
+from small_init.config_files import merged
 from small_init.errors import UserError
+from small_init.measure import weights
+from tests.paper.conftest import Arm, arm, non_embedding, write_project
 
 CONFIRMATORY = (10, 11, 12)
 # Planted losses: L(0.5) falls by 0.2 per e-fold of size, γ = 1 gains 0.05, 0.06 and 0.07 by seed.
@@ -132,13 +133,13 @@ def test_a_script_runs_from_the_root_with_the_same_bytes_in_another_process(
     script("figure_1").make()
     first = hashes("figure-1")
     done = subprocess.run(
-        [sys.executable, str(PAPER / "figure_1.py")], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "paper.figure_1"], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "results/cpu/figures/figure-1.png"
     assert hashes("figure-1") == first
     Path("results/cpu/index/figure-1.json").unlink()
     done = subprocess.run(
-        [sys.executable, str(PAPER / "figure_1.py")], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "paper.figure_1"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
     assert done.stderr.strip().count("\n") == 0
@@ -293,7 +294,7 @@ def test_figure_4_gives_a_curve_of_two_gammas_no_minimum(project, script) -> Non
 def test_figure_4_lists_the_vertex_where_one_is_drawn(gammas, project, script) -> None:
     write_project({"figure-4": bowls({10: 0.9}, gammas)})
     module = script("figure_4")
-    curve = script("runs").table(script("runs").load("figure-4"))
+    curve = script("shared.runs").table(script("shared.runs").load("figure-4"))
     minima = [module.minimum(curve)] if len(gammas) > 2 else []
     _, ax = module.plt.subplots()
     module.draw_losses(ax, [curve], minima, [32])
@@ -377,7 +378,7 @@ def test_figure_s2_tells_arms_and_widths_apart(project, script) -> None:
 def test_a_random_matrix_has_the_stable_rank_of_the_formula(script) -> None:
     for shape in ((176, 64), (256, 512)):
         w = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-        rank = probes.stable_rank(probes.singular_values(w))
+        rank = weights.stable_rank(weights.singular_values(w))
         # The largest singular value of a small matrix lies a little below √m + √n.
         assert rank == pytest.approx(script("figure_s2").random_stable_rank(shape), rel=0.05)
 

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import PAPER, Arm, arm, write_project
 
-from small_init import records
 from small_init.errors import UserError
+from small_init.files import json_text, write_text
+from small_init.runs.paths import tasks_file
+from tests.paper.conftest import PAPER, Arm, arm, write_project
 
 SEEDS = (10, 11)
 # name: (family, shared, items, chance, accuracy at γ = 0.5, at γ = 1, groups of so many items)
@@ -49,8 +50,8 @@ def write_tasks(one: Arm) -> None:
         gamma = one.overrides["init"]["gamma"]
         tasks = {name: entry(name, gamma, seed) for name in TASKS}
         record = {"schema": 1, "profile": "cpu", "arm": one.key, "seed": seed, "tasks": tasks}
-        path = records.task_record("cpu", one.key, seed)
-        records.write_text(path, records.json_text(record))
+        path = tasks_file("cpu", one.key, seed)
+        write_text(path, json_text(record))
 
 
 def arms(seeds: tuple[int, ...], widths: tuple[int, ...] = (64,)) -> list[Arm]:
@@ -168,14 +169,14 @@ def test_same_records_same_bytes(made, project):
     contents = []
     made()
     for _ in range(2):
-        subprocess.run([sys.executable, str(PAPER / "table_2.py")], check=True, capture_output=True)
+        subprocess.run([sys.executable, "-m", "paper.table_2"], check=True, capture_output=True)
         contents.append([(project / "results/cpu" / name).read_bytes() for name in files])
     assert contents[0] == contents[1]
 
 
 def test_faults_are_one_sentence(made, project, script):
     made()
-    path = records.task_record("cpu", "cpu-d64-g100-adjusted", 10)
+    path = tasks_file("cpu", "cpu-d64-g100-adjusted", 10)
     record = json.loads(path.read_text())
     record["tasks"]["orders_zh"]["file_sha256"] = "another"
     path.write_text(json.dumps(record))

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import arm, write_project
 
-from small_init import records
 from small_init.errors import UserError
+from small_init.files import write_text
+from small_init.runs.paths import claims_file
+from tests import ROOT
+from tests.paper.conftest import arm, write_project
 
 SEEDS = (10, 11, 12, 13, 14)
 CELLS = {"standard": ("none", 2.56e-3), "epsilon": ("none", 1e-12),
@@ -75,14 +77,14 @@ def claim(identity: str, verdict: str, pairs: int) -> dict:
 
 
 def test_table_4_has_a_column_per_scale(project, script) -> None:
-    paper = Path(__file__).parents[2] / "paper/claims.yaml"
+    paper = ROOT / "paper/claims.yaml"
     Path("paper").mkdir()
     Path("paper/claims.yaml").write_text(paper.read_text())
     write_project({"table-4": [arm(32, 1.0, "adjusted", SEEDS, lambda s: 3.0)]})
     mine = [claim("C1", "replicated", 5), claim("C2", "inconclusive", 0)]
     other = [claim("C1", "not replicated", 5)]
     for name, rows in (("cpu", mine), ("paper", other)):
-        records.write_text(records.claims_file(name), json.dumps(rows))
+        write_text(claims_file(name), json.dumps(rows))
     script("table_4").make()
     text = Path("results/cpu/tables/table-4.md").read_text()
     assert "verdict, cpu" in text

@@ -190,7 +190,7 @@ def family_of(values: dict[str, Any], where: str) -> Family:
     if family is None:
         raise UserError(
             f"{where}: the model type '{name}' is not known here; known are {known}. "
-            "`small_init.gamma.gamma_init_` takes any module."
+            "`small_init.rule.gamma.gamma_init_` takes any module."
         )
     return family
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from small_init import huggingface
 from small_init.config import Gate, InitConfig, OptimizerConfig, plain
+from small_init.diagnosis import huggingface
 from small_init.diagnosis.architectures import Architecture
+from small_init.diagnosis.findings import Verdict, better_norm_eps, judge
 from small_init.diagnosis.measure import CONTEXT, Measurement, Model, measure, own_model, reduced
 from small_init.diagnosis.propagation import Prediction, Stds, propagate, stds_of
-from small_init.diagnosis.verdicts import Verdict, better_norm_eps, judge
-from small_init.theory import attention_average
+from small_init.rule.theory import attention_average
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from torch.overrides import TorchFunctionMode
 from small_init.config import InitConfig
 from small_init.diagnosis.architectures import Architecture, Family
 from small_init.diagnosis.propagation import Block
-from small_init.init import initialise_, plan
-from small_init.model import Transformer
+from small_init.model.init import initialise_, plan
+from small_init.model.transformer import Transformer
 
 CONTEXT = 128  # tokens of a window
 _WINDOWS = 4

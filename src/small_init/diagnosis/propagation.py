@@ -26,8 +26,8 @@ from scipy.special import expit, ndtr, softmax
 
 from small_init.config import Gate, InitConfig
 from small_init.diagnosis.architectures import Activation, Architecture
-from small_init.init import Group, weight_std
-from small_init.theory import concentration, gate_rms, log_sum_exp
+from small_init.model.init import Group, weight_std
+from small_init.rule.theory import concentration, gate_rms, log_sum_exp
 
 _HEADS = 16  # heads drawn per block
 _UNITS = 4096  # hidden units, gates and router draws per block

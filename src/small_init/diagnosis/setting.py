@@ -8,16 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from small_init.config import (
-    ArmConfig,
-    Gate,
-    InitConfig,
-    ModelConfig,
-    TrainConfig,
-    check,
-    load_yaml,
-    merged,
-)
+from small_init.config import ArmConfig, Gate, InitConfig, ModelConfig, TrainConfig, check
+from small_init.config_files import load_yaml, merged
 from small_init.diagnosis.architectures import config_file, from_hugging_face, from_model_config
 from small_init.diagnosis.diagnose import Setting
 from small_init.errors import UserError
@@ -164,7 +156,8 @@ def _from_own(arguments: argparse.Namespace) -> Setting:
 def _own_arm(arguments: argparse.Namespace) -> tuple[str, ArmConfig]:
     """A name for the report, and the configuration before the flags."""
     if arguments.arm:
-        from small_init.records import PARAMS, load_plan
+        from small_init.runs.paths import PARAMS
+        from small_init.runs.plan import load_plan
 
         arms = load_plan().arms
         if arguments.arm not in arms:

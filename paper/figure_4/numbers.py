@@ -1,0 +1,180 @@
+"""The numbers of Figure 4: residual flow with its theory, and where a loss is lowest over γ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from small_init.config import ArmConfig, Gate, Probes
+from small_init.errors import UserError
+from small_init.rule.theory import attention_flow, mlp_flow, uncovered
+from small_init.runs.record import Run
+from small_init.stats.fits import quadratic_minimum
+from small_init.stats.intervals import mean_interval
+
+CURVE = ["variant", "d_model", "context"]  # a curve is the loss over γ at one of each
+MIN_GAMMAS = 3  # a parabola has three parameters
+
+
+def flow_table(runs: list[Run]) -> pd.DataFrame:
+    """Residual flow of the first block: a row per run at step 0, with theory, and one at the end.
+
+    At the end only of runs that recorded their activations.
+
+    Raises:
+        UserError: an arm that theory.py says nothing about.
+    """
+    rows = []
+    for run in runs:
+        config, measured = run.config, run.init["residual_flow"]
+        if fault := uncovered(config):
+            raise UserError(
+                f"Figure 4 draws theory beside every arm, and small_init/theory.py does not cover "
+                f"{fault} (arm {run.arm}); leave that arm out in configs/experiments/."
+            )
+        context = measured["context"]
+        single, whole, mlp = (measured[n][0] for n in ("attention_single", "attention", "mlp"))
+        at_start = {
+            **place(config, run.seed), "step": 0,
+            "attention_single": single, "attention_single_theory": attention_theory(config, 1),
+            "attention": whole, "attention_theory": attention_theory(config, context),
+            "mlp": mlp, "mlp_theory": mlp_theory(config, whole),
+        }  # fmt: skip
+        rows.append({"kind": "flow"} | at_start)
+        if config.train.probes is Probes.all:
+            rows.append(
+                {"kind": "flow at the end"} | place(config, run.seed) | last_flow(run, context)
+            )
+    return pd.DataFrame(rows)
+
+
+def place(config: ArmConfig, seed: int) -> dict[str, Any]:
+    model = config.model
+    return {
+        "variant": config.variant,
+        "d_model": model.d_model,
+        "gamma": config.init.gamma,
+        "seed": seed,
+        "gated": model.gate is not Gate.none,
+        "context": model.context,
+    }
+
+
+def attention_theory(config: ArmConfig, context: int) -> float:
+    model = config.model
+    gated = model.gate is not Gate.none
+    return attention_flow(config.init.gamma, model.d_model, model.norm_eps, gated, context)
+
+
+def mlp_theory(config: ArmConfig, attention: float) -> float:
+    model = config.model
+    return mlp_flow(config.init.gamma, model.d_model, model.d_ff, model.norm_eps, attention)
+
+
+def last_flow(run: Run, context: int) -> dict[str, Any]:
+    """The first block's flow after the last step."""
+    found = run.activations
+    step = found["step"].max()
+    found = found[(found["step"] == step) & (found["layer"] == 0)]
+    whole = found[found["context"] == context]
+    whole = whole[whole["probe"] == "residual_flow"].set_index("part")["value"]
+    single = found[found["probe"] == "residual_flow_single"]["value"].iloc[0]
+    parts = {part: whole[part] for part in ("attention", "mlp")}
+    return {"step": step, "attention_single": single} | parts
+
+
+def context_table(runs: list[Run]) -> pd.DataFrame:
+    """The first block's attention flow by window length, at the first and the last step.
+
+    Of the runs of the longest context alone: a model per γ, on windows cut to shorter lengths.
+    """
+    rows = []
+    for run in runs:
+        config = run.config
+        if config.train.probes is not Probes.all:
+            continue
+        found = run.activations
+        found = found[(found["probe"] == "residual_flow") & (found["part"] == "attention")]
+        found = found[found["layer"] == 0]
+        for step, length, value in found[["step", "context", "value"]].itertuples(index=False):
+            if step not in (0, found["step"].max()):
+                continue
+            theory = attention_theory(config, int(length)) if step == 0 else None
+            rows.append(
+                place(config, run.seed)
+                | {"kind": "flow by context", "step": step, "window": int(length)}
+                | {"attention": value, "attention_theory": theory}
+            )
+    table = pd.DataFrame(rows)
+    if table.empty:
+        return table
+    longest = table.groupby(["variant", "d_model"])["context"].transform("max")
+    return table[table["context"] == longest]
+
+
+def seed_table(curve: pd.DataFrame) -> pd.DataFrame:
+    """Losses of a variant at one width, seeds × γ, of the seeds that have every γ, or else all."""
+    losses = curve.pivot(index="seed", columns="gamma", values="loss")
+    complete = losses.dropna()
+    return losses if complete.empty else complete
+
+
+def minimum(curve: pd.DataFrame) -> dict[str, Any]:
+    """Where one variant's loss at one width is lowest, and the interval of that very number.
+
+    It is the mean of the seeds' own vertices where every seed has one, otherwise the vertex of the
+    means; `no_interval` says why there is none.
+    """
+    losses = seed_table(curve)
+    gammas, seeds = sorted(set(curve["gamma"])), len(losses)
+    found = {
+        "kind": "minimum",
+        "variant": curve["variant"].iloc[0],
+        "d_model": curve["d_model"].iloc[0],
+        "context": curve["context"].iloc[0],
+    }
+    if losses.isna().any(axis=None):
+        reason = "no seed has every γ"
+    else:
+        vertices = [quadratic_minimum(gammas, list(row)) for row in losses.to_numpy()]
+        # An edge only bounds where a seed's minimum is: a mean over such would be false.
+        if not any(vertex.edge for vertex in vertices):
+            over_seeds = mean_interval([vertex.x for vertex in vertices])
+            return found | {
+                "gamma": over_seeds.estimate,
+                "loss": float(np.mean([vertex.y for vertex in vertices])),
+                "edge": False,
+                "low": over_seeds.low,
+                "high": over_seeds.high,
+                "seeds": seeds,
+                "no_interval": "n = 1" if seeds == 1 else None,
+            }
+        reason = "n = 1" if seeds == 1 else "for some seed the lowest γ is an edge"
+    of_means = quadratic_minimum(gammas, losses.mean().tolist())
+    return found | {
+        "gamma": of_means.x,
+        "loss": of_means.y,
+        "edge": of_means.edge,
+        "low": None,
+        "high": None,
+        "seeds": seeds,
+        "no_interval": reason,
+    }
+
+
+def mean_rows(curve: pd.DataFrame) -> pd.DataFrame:
+    losses = seed_table(curve)
+    numbers = {"gamma": losses.columns, "loss": losses.mean(), "seeds": losses.count()}
+    first = curve.iloc[0]
+    return pd.DataFrame(numbers).assign(
+        kind="mean",
+        variant=first["variant"],
+        d_model=first["d_model"],
+        context=first["context"],
+    )
+
+
+def loss_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[["variant", "d_model", "context", "gamma", "seed", "loss"]].assign(kind="run")

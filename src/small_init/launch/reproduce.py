@@ -1,0 +1,120 @@
+"""`make reproduce`: everything that is not up to date, with arms trained side by side.
+
+DVC runs one stage at a time. So the stale arms are first trained together, through the slot pool;
+then DVC runs its stages in order, and each arm's stage finds its runs finished and publishes them.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from small_init.errors import UserError
+from small_init.launch.pool import train_runs
+from small_init.launch.publish import publish
+from small_init.launch.torchrun import (
+    is_divided,
+    is_one_of_many,
+    run_to_end,
+    train_divided,
+    train_together,
+)
+from small_init.runs.plan import Plan, load_plan
+from small_init.runs.spec import RunSpec
+
+_LOCK = Path("scratch/reproduce.lock")
+
+
+def train_arms(keys: list[str], jobs: int | None = None) -> None:
+    """Train all seeds of the named arms and publish each arm whose runs are all finished."""
+    plan = load_plan()
+    if unknown := sorted(set(keys) - set(plan.arms)):
+        raise UserError(
+            f"Arm '{unknown[0]}' is not in params.json; `small-init plan` writes it, "
+            "`dvc stage list` shows the names."
+        )
+    specs = _specs(plan, keys)
+    title = keys[0] if len(keys) == 1 else f"{len(keys)} arms"
+    if is_one_of_many():
+        train_together(specs)
+        return
+    folders = _train(specs, jobs, title)
+    for spec in specs:
+        publish(spec, folders[spec.arm_key, spec.seed])
+
+
+def _train(specs: list[RunSpec], jobs: int | None, title: str) -> dict[tuple[str, int], Path]:
+    if is_divided(specs[0].parallel):
+        return train_divided(specs)
+    return train_runs(specs, jobs, title)
+
+
+def _specs(plan: Plan, keys: list[str]) -> list[RunSpec]:
+    return [
+        RunSpec(plan.profile, plan.stages[key], key, plan.arms[key], seed, plan.parallel)
+        for key in keys
+        for seed in plan.arms[key].seeds
+    ]
+
+
+def reproduce(targets: list[str], jobs: int | None, force: bool) -> None:
+    """Bring `targets` (default: every stage) up to date; one such command at a time."""
+    _LOCK.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(_LOCK, blocking=False):
+            _reproduce(targets, jobs, force)
+    except Timeout:
+        raise UserError(
+            "Another `make reproduce` is at work in this folder; wait for it, or stop it first."
+        ) from None
+
+
+def _reproduce(targets: list[str], jobs: int | None, force: bool) -> None:
+    options = ["--force", "--single-item"] if force else []
+    targets = targets or drawable(load_plan())
+    stale = _stale([*options, *targets])
+    # `--dry` does not cascade: a stale corpus is listed, the arms that follow from it are not.
+    if stale is None or {"corpus", "tokenizer", "pack"} & set(stale):
+        _dvc(["repro", "pack"])
+        stale = _stale([*options, *targets])
+    plan = load_plan()
+    # `tokens@<arm>` is not among them: it reads an arm's weights and trains nothing.
+    homes = {f"{stage}@{key}": key for key, stage in plan.stages.items()}
+    keys = [homes[name] for name in stale or [] if name in homes]
+    if keys:
+        _train(_specs(plan, keys), jobs, f"{len(keys)} arms")
+    _dvc(["repro", "--allow-missing", *options, *targets])
+
+
+def drawable(plan: Plan) -> list[str]:
+    """Every stage but those of objects that have no arm at this scale; none where all have some,
+    which is how DVC is asked for everything."""
+    empty = sorted(name for name, arms in plan.objects.items() if not arms)
+    if not empty:
+        return []
+    print(f"Profile {plan.profile} plans no arm for {', '.join(empty)}; they are left out.")
+    command = [sys.executable, "-m", "dvc", "stage", "list", "--name-only"]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return [name for name in names if name not in empty]
+
+
+def _stale(arguments: list[str]) -> list[str] | None:
+    """The stages `dvc repro` would run, in order; None where it cannot tell for want of data."""
+    command = [sys.executable, "-m", "dvc", "repro", "--dry", "--allow-missing", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return re.findall(r"^Running stage '(.+)':$", done.stdout, flags=re.MULTILINE)
+    if "failed to reproduce" in done.stderr or "missing" in done.stderr:
+        return None
+    raise UserError(f"DVC cannot read the pipeline: {done.stderr.strip()}")
+
+
+def _dvc(arguments: list[str]) -> None:
+    # Told to stop, DVC and its stage save and end, and dvc.lock stays whole.
+    code, _ = run_to_end([sys.executable, "-m", "dvc", *arguments])
+    if code:
+        raise UserError(f"`dvc {' '.join(arguments)}` ended with exit code {code}; see above.")

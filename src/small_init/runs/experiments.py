@@ -1,0 +1,246 @@
+"""From experiments to arms: `configs/experiments/*.yaml` become `params.json`.
+
+An experiment names grids of settings; each combination is an arm, a unique configuration with one
+home stage, and an object reads any arm. `params.json` holds each arm's differences from the
+defaults in `config.py`, so that DVC sees exactly what changes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from small_init.claims.criteria import CLAIMS, load_claims
+from small_init.config import (
+    PILOT_SEEDS,
+    ArmConfig,
+    Gate,
+    ParallelConfig,
+    Probes,
+    check,
+    differences,
+)
+from small_init.config_files import load_yaml, merged
+from small_init.errors import UserError
+from small_init.files import fingerprint, write_text
+from small_init.runs.paths import PARAMS
+from small_init.runs.rates import RateTable
+
+CONFIGS = Path("configs")
+
+
+LITERAL_EPS = 1e-5  # the ε of the paper's standard setting
+
+
+# Home stages, in the order in which an arm that several experiments want finds its home. The
+# calibration comes first: a later arm that happens to have its rate reads its record.
+STAGES = (
+    "calibrate", "pretrain", "ablate-gamma", "ablate-epsilon", "ablate-factors", "sink", "moe",
+    "ablate-robust", "reason",
+)  # fmt: skip
+
+
+# Objects that exist; an experiment that names another is refused.
+OBJECTS = (
+    "table-1", "table-2", "table-3", "table-4", "figure-1", "figure-2", "figure-3", "figure-4",
+    "figure-5", "figure-6", "figure-7", "figure-8", "figure-s1", "figure-s2",
+    "figure-s3",
+)  # fmt: skip
+
+
+@dataclass
+class Profile:
+    """A scale: `configs/profiles/<name>.yaml`."""
+
+    name: str
+    width_ratio: float = 1.0  # the paper's width over ours, for the matched ε
+    calibrated: bool = False  # rates come from configs/calibration/<name>.yaml
+    base: dict[str, Any] = field(default_factory=dict)  # what all arms of the profile share
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    seeds: dict[str, list[int]] = field(default_factory=dict)  # named lists of seeds
+
+
+@dataclass
+class Grid:
+    """All combinations of the listed values; every list has at least one."""
+
+    model: list[str] = field(default_factory=list)  # names in configs/models/
+    gamma: list[float] = field(default_factory=list)
+    variant: list[str] = field(default_factory=list)  # names in configs/variants.yaml
+    seeds: str = "pilot"  # a name in the profile's seeds
+    probes: Probes = Probes.weights  # what the runs record at least; no part of an arm's key
+    fields: dict[str, list[Any]] = field(default_factory=dict)  # dotted arm field → values
+
+
+@dataclass
+class Experiment:
+    """`configs/experiments/<name>.yaml`: why, for which objects, and its grids per profile."""
+
+    question: str = ""
+    stage: str = ""
+    objects: list[str] = field(default_factory=list)
+    profiles: dict[str, Any] = field(default_factory=dict)  # profile → list of grids
+
+
+def matched_eps(gamma: float, width_ratio: float) -> float:
+    """The ε that saturates a small model as 1e-5 does one `width_ratio` times as wide.
+
+    What counts is ε·d^(2γ), the ratio of ε to the embedding's variance; see Figure 2.
+    """
+    return float(f"{LITERAL_EPS * width_ratio ** (2 * gamma):.6g}")
+
+
+def trained(arm: ArmConfig) -> dict[str, Any]:
+    """What makes two arms one: everything but the probes, which change no number of training.
+
+    A run that records more serves every experiment that asks for less, so the arm is trained once,
+    with the most that any experiment asks for.
+    """
+    identity = arm.identity()
+    del identity["train"]["probes"]
+    return identity
+
+
+# Words of an arm key for fields whose own name is long.
+_SHORT = {"warmup_steps": "warmup", "weight_decay": "wd", "batch_tokens": "batch"}
+
+
+def _label(name: str, value: Any) -> str:
+    """A field's value in an arm key, which may hold only [a-z0-9-]: `lr-1p5e-3`, `warmup-400`."""
+    leaf = name.split(".")[-1]
+    text = "none" if value is None else str(value)
+    if isinstance(value, float):
+        mantissa, exponent = f"{value:.3e}".split("e")
+        small = 0 < abs(value) < 0.1
+        text = f"{float(mantissa):g}e{int(exponent)}" if small else f"{value:g}"
+    word = f"{_SHORT.get(leaf, leaf)}-{text}".lower()
+    return word.replace("_", "-").replace(".", "p").replace("+", "")
+
+
+class Planner:
+    """Reads configs/ for one profile and collects arms and objects."""
+
+    def __init__(self, profile: str) -> None:
+        path = CONFIGS / "profiles" / f"{profile}.yaml"
+        self.profile = merged(Profile(name=profile), load_yaml(path), where=str(path))
+        self.variants = load_yaml(CONFIGS / "variants.yaml")
+        rates = CONFIGS / "calibration" / f"{profile}.yaml"
+        self.rates = RateTable.load(rates) if rates.is_file() else None
+        self.arms: dict[str, ArmConfig] = {}
+        self.stages: dict[str, str] = {}
+        self.names: dict[str, str] = {}  # fingerprint of a configuration → its arm
+        self.objects: dict[str, list[str]] = {name: [] for name in OBJECTS}
+
+    def read(self, path: Path) -> Experiment:
+        experiment = merged(Experiment(), load_yaml(path), where=str(path))
+        if experiment.stage not in STAGES:
+            raise UserError(f"{path}: stage '{experiment.stage}' is none of {', '.join(STAGES)}.")
+        if unknown := set(experiment.objects) - set(OBJECTS):
+            raise UserError(f"{path}: object '{min(unknown)}' is none of {', '.join(OBJECTS)}.")
+        return experiment
+
+    def add(self, experiment: Experiment, path: Path) -> None:
+        for entry in experiment.profiles.get(self.profile.name, []):
+            grid = merged(Grid(), entry, where=str(path))
+            for name, arm in self.expand(grid, path):
+                key = self.keep(name, arm, experiment.stage, path)
+                for item in experiment.objects:
+                    if key not in self.objects[item]:
+                        self.objects[item].append(key)
+
+    def expand(self, grid: Grid, path: Path) -> list[tuple[str, ArmConfig]]:
+        if self.profile.calibrated and self.rates is None and "optimizer.lr" not in grid.fields:
+            return []  # planned as soon as their rates are calibrated, and not at a guess
+        axes: list[list[Any]] = [grid.model, grid.gamma, grid.variant, *grid.fields.values()]
+        if not all(axes):
+            raise UserError(f"{path}: a grid needs model, gamma and variant, and no empty list.")
+        return [
+            self.arm(model, gamma, variant, dict(zip(grid.fields, values, strict=True)), grid, path)
+            for model, gamma, variant, *values in itertools.product(*axes)
+        ]
+
+    def arm(
+        self, model: str, gamma: float, variant: str, values: dict[str, Any], grid: Grid, path: Path
+    ) -> tuple[str, ArmConfig]:
+        if variant not in self.variants:
+            raise UserError(f"{path}: variant '{variant}' is not in configs/variants.yaml.")
+        if grid.seeds not in self.profile.seeds:
+            raise UserError(f"{path}: seeds '{grid.seeds}' are not in the profile's seeds.")
+        setting = OmegaConf.to_container(self.variants[variant])
+        assert isinstance(setting, dict)
+        if setting["norm_eps"] == "matched":
+            setting["norm_eps"] = matched_eps(gamma, self.profile.width_ratio)
+        size = load_yaml(CONFIGS / "models" / f"{model}.yaml")
+        explicit = OmegaConf.create({})
+        for name, value in values.items():
+            OmegaConf.update(explicit, name, value)
+        arm = merged(
+            ArmConfig(), self.profile.base, {"model": size}, {"model": setting},
+            {"variant": variant, "init": {"gamma": gamma}, "seeds": self.profile.seeds[grid.seeds]},
+            {"train": {"probes": grid.probes}},
+            where=str(path),
+        )  # fmt: skip
+        if self.rates is not None and "optimizer.lr" not in values:
+            place = (arm.model.gate is not Gate.none, gamma, arm.model.d_model)
+            if set(arm.seeds) - set(PILOT_SEEDS) and not self.rates.covers(*place):
+                raise UserError(
+                    f"{path}: the learning rate of {model}, γ {gamma:g}, {variant} is not "
+                    "bracketed by the calibration; calibrate it before confirmatory seeds."
+                )
+            arm.optimizer.lr = self.rates.at(*place)
+        arm = merged(arm, explicit, where=str(path))
+        labels = [_label(name, value) for name, value in values.items()]
+        key = "-".join([self.profile.name, model, f"g{round(100 * gamma):03d}", variant, *labels])
+        check(arm, where=f"{path}: arm {key}")
+        return key, arm
+
+    def keep(self, key: str, arm: ArmConfig, stage: str, path: Path) -> str:
+        """Add an arm, or the seeds and probes it lacks; returns the name it is known by.
+
+        A configuration that is already planned keeps its name and home: its runs serve both.
+        """
+        key = self.names.setdefault(fingerprint(trained(arm)), key)
+        if key not in self.arms:
+            self.arms[key], self.stages[key] = arm, stage
+            return key
+        old = self.arms[key]
+        if trained(old) != trained(arm):
+            raise UserError(f"{path}: arm {key} is already planned with another configuration.")
+        old.seeds = sorted({*old.seeds, *arm.seeds})
+        old.train.probes = max(old.train.probes, arm.train.probes, key=list(Probes).index)
+        return key
+
+    def params(self) -> dict[str, Any]:
+        arms: dict[str, dict[str, Any]] = {stage: {} for stage in STAGES}
+        for key, arm in sorted(self.arms.items()):
+            arms[self.stages[key]][key] = differences(arm, ArmConfig()) | {"seeds": arm.seeds}
+        parallel = differences(self.profile.parallel, ParallelConfig())
+        return {
+            "profile": self.profile.name,
+            **({"parallel": parallel} if parallel else {}),
+            "arms": arms,
+            "objects": {name: sorted(keys) for name, keys in self.objects.items()},
+        }
+
+
+def make_params(profile: str) -> str:
+    """The text of params.json for a profile."""
+    planner = Planner(profile)
+    paths = sorted((CONFIGS / "experiments").glob("*.yaml"))
+    experiments = [(planner.read(path), path) for path in paths]
+    for experiment, path in sorted(experiments, key=lambda e: STAGES.index(e[0].stage)):
+        planner.add(experiment, path)
+    # The verdicts read whatever the claims' own objects read.
+    claims = load_claims().claims if CLAIMS.is_file() else []
+    judged = {claim.object for claim in claims} & set(OBJECTS)
+    planner.objects["table-4"] = list({key for name in judged for key in planner.objects[name]})
+    return json.dumps(planner.params(), indent=1, ensure_ascii=False) + "\n"
+
+
+def write_params(profile: str) -> None:
+    write_text(PARAMS, make_params(profile))
