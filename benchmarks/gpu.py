@@ -46,7 +46,7 @@ from small_init.config import (
     Precision,
     TrainConfig,
 )
-from small_init.runs.code_identity import code_fingerprint
+from small_init.runs.code_identity import run_digest
 from small_init.runs.paths import PERFORMANCE_FILE
 from small_init.runs.spec import RunSpec
 from small_init.train.pretrain import flops_per_token, train
@@ -190,7 +190,7 @@ def machine(device: str) -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if on_gpu else platform.machine(),
         "devices": torch.cuda.device_count(), "cuda": torch.version.cuda,
         "torch": torch.__version__, "python": platform.python_version(),
-        "code": code_fingerprint(),
+        "code": run_digest(),
     }  # fmt: skip
 
 

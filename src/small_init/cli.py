@@ -130,8 +130,9 @@ def _targets(arguments: argparse.Namespace) -> None:
 
 
 def _tokens(arguments: argparse.Namespace) -> None:
-    # As in training: another instruction set or thread count adds up in another order.
-    os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "1"}
+    from small_init.cores import ARITHMETIC
+
+    os.environ |= ARITHMETIC  # as in training, and before torch is imported
     from small_init.downstream.tokens import write_log_probabilities
     from small_init.runs.plan import load_plan
 

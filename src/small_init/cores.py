@@ -14,6 +14,9 @@ from small_init.config import Accelerator, ParallelConfig
 from small_init.errors import UserError
 
 _SLOTS = Path("scratch/slots")
+# What torch reads when it is imported. Not defaults that a user may change: another instruction set
+# or thread count adds up in another order, and a record would not come back bit for bit.
+ARITHMETIC = {"ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "1"}
 
 
 def gpus_of(parallel: ParallelConfig) -> list[str]:
@@ -72,8 +75,7 @@ def slot(jobs: int) -> Iterator[int]:
 
 def prepare() -> None:
     """What every process that trains begins with, before it imports torch."""
-    # Not defaults: another instruction set or thread count adds up in another order.
-    os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "1"}
+    os.environ |= ARITHMETIC
     import logging
     import warnings
 

@@ -7,13 +7,13 @@ import pytest
 from matplotlib import image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-from test_compare import write
 
 from small_init.config import Probes
 from small_init.files import write_bytes, write_text
 from small_init.launch.tensorboard import LOG_FOLDER, published_runs, rebuild, rebuild_figures
 from small_init.measure import scalars
 from small_init.runs.paths import event_folder
+from tests.runs.test_compare import write
 
 
 def read(folder: Path) -> EventAccumulator:

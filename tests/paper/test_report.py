@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from test_tables_3_4 import claim
 
 from small_init.errors import UserError
 from small_init.files import write_bytes, write_text
+from tests.paper.test_tables_3_4 import claim
 
 
 def test_captions_keep_their_emphasis_and_nothing_else(script) -> None:

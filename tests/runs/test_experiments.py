@@ -21,7 +21,6 @@ from small_init.config_files import dump, load_yaml, merged
 from small_init.data.corpus.config import CorpusConfig
 from small_init.errors import UserError
 from small_init.runs import cost_table, table
-from small_init.runs.code_identity import RUN_MODULES
 from small_init.runs.experiments import (
     LITERAL_EPS,
     OBJECTS,
@@ -357,40 +356,6 @@ def test_params_are_what_the_plan_writes(at_root):
     assert PARAMS.read_text() == make_params(profile), (
         "params.json and configs/ differ: run `small-init plan` and commit it."
     )
-
-
-def test_arm_stages_depend_on_every_module_that_defines_a_run():
-    wanted = {f"src/small_init/{module}" for module in RUN_MODULES}
-    for stage in STAGES:
-        deps = set(pipeline()[stage]["do"]["deps"])
-        corpora = {"data/${profile}/packed"}
-        if stage == "sink":
-            corpora.add("data/${profile}/backcopy")
-        if stage == "reason":
-            corpora = {"data/${profile}/composite"}
-        assert deps == wanted | corpora, stage
-
-
-def test_run_modules_are_closed_under_import():
-    """A module of the package that a run imports is one that defines it, but for plumbing."""
-    plumbing = {"errors", "events", "records"}
-    for module in RUN_MODULES:
-        text = (ROOT / "src/small_init" / module).read_text()
-        used = set(re.findall(r"^from small_init\.(\w+) import", text, flags=re.MULTILINE))
-        assert used - plumbing <= {name.removesuffix(".py") for name in RUN_MODULES}, module
-
-
-def test_corpus_stages_depend_on_their_modules():
-    stages = pipeline()
-    covered = {
-        Path(dep).name
-        for stage in ("corpus", "tokenizer", "pack")
-        for dep in stages[stage]["deps"]
-        if dep.startswith("src/small_init/corpus/")
-    }
-    present = {path.name for path in (ROOT / "src/small_init/corpus").glob("*.py")}
-    # How the work is divided among processes and taken up again changes no byte.
-    assert covered == present - {"__init__.py", "processes.py", "unfinished.py"}
 
 
 def test_objects_have_stage_script_target_and_index():

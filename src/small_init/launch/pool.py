@@ -24,7 +24,7 @@ from typing import Any, cast
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from small_init.cores import gpus_of, jobs_of, prepare, slot
+from small_init.cores import ARITHMETIC, gpus_of, jobs_of, prepare, slot
 from small_init.errors import UserError
 from small_init.launch.publish import lock_of
 from small_init.runs.spec import RunSpec
@@ -83,9 +83,7 @@ def train_runs(
     finished, then a UserError names the failures. SIGINT and SIGTERM save every run's state first.
     On GPUs, the run in slot k computes on the (k mod their number)-th.
     """
-    # Set before the fork server starts, whose children inherit what torch reads once at import.
-    # Not defaults: another instruction set or thread count adds up in another order.
-    os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "1"}
+    os.environ |= ARITHMETIC  # before the fork server starts, whose children inherit it
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["small_init.train.pretrain"])
     folders: dict[tuple[str, int], Path] = {}

@@ -1,24 +1,39 @@
-"""Which code a run was made by."""
+"""Which code a run was made by: a digest over what decides the bytes of its record.
+
+`code.json`, which `small-init plan` writes, holds the same digests for DVC: an arm depends on the
+entry `run`, so that a comment or a moved file makes no arm stale and a changed default all of them.
+"""
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
-from pathlib import Path
+from importlib.metadata import version
+from typing import Any
 
-# The modules that decide a run's numbers: dvc.yaml's arm stages depend on these, and an
-# interrupted run is only resumed by the same code.
-RUN_MODULES = (
-    "activations.py", "config.py", "data.py", "draws.py", "evaluation.py", "init.py", "loss.py",
-    "model.py", "moe.py", "pretrain.py", "probes.py", "recorder.py", "resume.py", "schedule.py",
-    "sharding.py",
-)  # fmt: skip
+from small_init.files import fingerprint
+from small_init.runs.code_meaning import Name, Reached, reach
+
+# What a run is made by: its training, and the arithmetic that its process is pinned to.
+RUN_ENTRIES = (Name("small_init.train.pretrain", "train"), Name("small_init.cores", "ARITHMETIC"))
+# Packages that compute a run's numbers; torch's build (+cpu, +cu130) is a property of the machine.
+VERSIONS = ("numpy", "torch")
+
+
+def installed() -> dict[str, str]:
+    return {name: version(name).split("+")[0] for name in VERSIONS}
 
 
 @cache
-def code_fingerprint() -> str:
-    """16 hex digits over the modules that decide a run's numbers, as of the first call."""
-    digest = hashlib.sha256()
-    for module in RUN_MODULES:
-        digest.update(module.encode() + (Path(__file__).parent / module).read_bytes())
-    return digest.hexdigest()[:16]
+def run_code() -> dict[str, Any]:
+    """The run's code as of the first call: `digest`, 16 hex digits; per module, and versions."""
+    reached: Reached = reach(RUN_ENTRIES)
+    versions = installed()
+    return {
+        "digest": fingerprint([reached.digest(), versions]),
+        "modules": reached.by_module(),
+        "versions": versions,
+    }
+
+
+def run_digest() -> str:
+    return run_code()["digest"]

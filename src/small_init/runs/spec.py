@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 
 from small_init.config import ArmConfig, ParallelConfig
 from small_init.files import fingerprint, sha256
-from small_init.runs.code_identity import code_fingerprint
+from small_init.runs.code_identity import run_digest
 from small_init.runs.paths import event_folder, packed_folder
 
 
@@ -32,9 +31,9 @@ class RunSpec:
         return event_folder(self.profile, self.arm_key, self.seed)
 
     def scratch(self, data_sha256: str) -> Path:
-        """Where this very run (configuration, data, code, torch) keeps its state."""
+        """Where this very run (configuration, data, code) keeps its state."""
         identity = self.arm.identity()
-        state = [identity, self.seed, data_sha256, code_fingerprint(), version("torch")]
+        state = [identity, self.seed, data_sha256, run_digest()]
         return Path("scratch/runs") / self.arm_key / f"seed-{self.seed}-{fingerprint(state)}"
 
     def finished(self) -> Path | None:

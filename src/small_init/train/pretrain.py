@@ -26,14 +26,14 @@ from small_init.measure.activations import residual_flow
 from small_init.measure.recorder import Recorder, flat, performance, probe_windows, write_record
 from small_init.model.init import canonical, full, weight_record
 from small_init.model.transformer import Transformer, active_size, parameter_counts
-from small_init.runs.code_identity import code_fingerprint
+from small_init.runs.code_identity import run_digest
 from small_init.runs.record import SCHEMA
 from small_init.runs.schedule import learning_rate_factor
 from small_init.runs.spec import RunSpec
 from small_init.train.resume import ResumeCheckpoint
 from small_init.train.sharding import Ranks
 
-code_fingerprint()  # now, while the files are the ones that were imported
+run_digest()  # now, while the files are the ones that were imported
 
 
 def flops_per_token(model: nn.Module) -> int:
