@@ -8,7 +8,6 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
-from test_sharding import MIXTURE, arm_of, work
 
 from small_init.cli import main
 from small_init.data.packed import PackedTokens
@@ -19,6 +18,7 @@ from small_init.model.transformer import Transformer
 from small_init.runs.spec import RunSpec
 from small_init.train.pretrain import train
 from tests import tiny
+from tests.train.test_sharding import MIXTURE, arm_of, work
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 KINDS = {"mixture": MIXTURE, "tied": {"model": {"tied": True}}}

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import conftest
 import pandas as pd
 import pytest
 
@@ -11,6 +10,7 @@ from small_init.data.composite import CompositeConfig, validation_sources
 from small_init.errors import UserError
 from small_init.files import json_text, write_text
 from small_init.runs.paths import record_folder
+from tests.paper import conftest
 from tests.paper.conftest import Arm, arm, write_project
 
 FOLDER = Path("results/cpu/figures")

@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gamma_worker
 import pytest
 from torch import nn
 
 from small_init.model.transformer import Transformer
+from tests.rule import gamma_worker
 
 WORKER = Path(__file__).with_name("gamma_worker.py")
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from test_sharding import Result, arm_of, work
 
 from small_init.config import (
     Accelerator,
@@ -24,6 +23,7 @@ from small_init.rule.gamma import gamma_init_
 from small_init.runs.spec import RunSpec
 from small_init.train.pretrain import train
 from small_init.train.sharding import Ranks
+from tests.train.test_sharding import Result, arm_of, work
 
 pytestmark = [
     pytest.mark.cuda,

@@ -9,7 +9,7 @@ line of a reached function does. What is reached is found without running anythi
   under it from this project; an attribute of an imported module for the definition there;
 - a class is one piece: whoever names it reaches all its methods, and its bases;
 - statements that run when a module is imported belong to every reached module;
-- imports from other projects, and renamed ones of this one, count as what the used name stands for (`np` = numpy).
+- imports from other projects, and renamed ones of this one, count as what the name stands for.
 
 Imports under TYPE_CHECKING are never run and not followed.
 """
@@ -121,10 +121,8 @@ def _used(node: ast.stmt, module: Module) -> Iterator[Name | str]:
         if inner.id in module.own:
             target = module.own[inner.id]
             if target.name is None:  # the module itself is handed on: all of it may be used
-                other = parsed(target.module)
-                yield from (
-                    (Name(target.module, name) for name in other.definitions) if other else ()
-                )
+                if other := parsed(target.module):
+                    yield from (Name(target.module, name) for name in other.definitions)
             yield target
             if target.name not in (None, inner.id):
                 yield f"{inner.id}={target.name}"
