@@ -120,9 +120,9 @@ def _used(node: ast.stmt, module: Module) -> Iterator[Name | str]:
             continue
         if inner.id in module.own:
             target = module.own[inner.id]
-            if target.name is None:  # the module itself is handed on: all of it may be used
-                if other := parsed(target.module):
-                    yield from (Name(target.module, name) for name in other.definitions)
+            other = None if target.name else parsed(target.module)
+            if other:  # the module itself is handed on: all of it may be used
+                yield from (Name(target.module, name) for name in other.definitions)
             yield target
             if target.name not in (None, inner.id):
                 yield f"{inner.id}={target.name}"
