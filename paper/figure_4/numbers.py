@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from small_init.config import ArmConfig, Gate, Probes
+from small_init.config import ArmConfig, Gate, Norm, Probes, Scheme, group_gammas
 from small_init.errors import UserError
-from small_init.rule.theory import attention_flow, mlp_flow, uncovered
+from small_init.rule.theory import attention_flow, mlp_flow
 from small_init.runs.record import Run
 from small_init.stats.fits import quadratic_minimum
 from small_init.stats.intervals import mean_interval
@@ -60,6 +60,19 @@ def place(config: ArmConfig, seed: int) -> dict[str, Any]:
         "gated": model.gate is not Gate.none,
         "context": model.context,
     }
+
+
+def uncovered(config: ArmConfig) -> str | None:
+    """What an arm has that the derivation of `rule.theory` does not cover, or None."""
+    model, init = config.model, config.init
+    faults = {
+        f"the scheme {init.scheme.name}": init.scheme is not Scheme.gamma,
+        "a γ per weight group": bool(group_gammas(init)),
+        "depth-scaled output projections": init.depth_scaled,
+        "a headwise gate": model.gate is Gate.headwise,
+        "layer normalisation": model.norm is not Norm.rmsnorm,
+    }
+    return next((fault for fault, present in faults.items() if present), None)
 
 
 def attention_theory(config: ArmConfig, context: int) -> float:

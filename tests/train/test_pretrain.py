@@ -26,7 +26,7 @@ from small_init.data.packed import PackedTokens
 from small_init.errors import UserError
 from small_init.files import sha256
 from small_init.measure import recorder
-from small_init.measure.weights import snapshot_weights
+from small_init.measure.spectra import snapshot_weights
 from small_init.model.transformer import Transformer
 from small_init.runs.paths import PERFORMANCE_FILE
 from small_init.runs.record import Run, record_files

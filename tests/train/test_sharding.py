@@ -21,6 +21,7 @@ from small_init.data.packed import PackedTokens
 from small_init.errors import UserError
 from small_init.measure.activations import residual_flow
 from small_init.measure.validation import validate
+from small_init.model.init import initialise_
 from small_init.model.transformer import Transformer
 from small_init.runs.paths import weights_file
 from small_init.runs.plan import load_plan
@@ -216,7 +217,9 @@ def test_compiled_blocks_are_the_same_model(monkeypatch, kind, checkpointed):
         arm_of({"dense": DENSE, "mixture": MIXTURE}[kind]), {"model": {"n_layers": 1}}, where=""
     )
     layout = ParallelConfig(compile=True, checkpoint_activations=checkpointed)
-    model, plain = Ranks(layout).build(arm, 0), Ranks(ParallelConfig()).build(arm, 0)
+    model, plain = Ranks(layout).build(arm), Ranks(ParallelConfig()).build(arm)
+    for built in (model, plain):
+        initialise_(built, arm.init, arm.model, 0)
     assert list(model.state_dict()) == list(plain.state_dict())
     ids = torch.randint(0, 64, (2, 17), generator=torch.Generator().manual_seed(0))
     losses = [m(ids[:, :-1], ids[:, 1:]) for m in (model, plain)]

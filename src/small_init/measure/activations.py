@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from small_init.measure.weights import activation_row
+from small_init.measure.spectra import activation_row
 
 SUBLAYERS = ("attention", "mlp")
 SINK_ABOVE = 0.3  # α_0 from which a head counts as a sink (2410.10781)

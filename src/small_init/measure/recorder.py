@@ -25,17 +25,17 @@ from small_init.errors import UserError
 from small_init.files import csv_text, json_text, rounded, write_bytes, write_text
 from small_init.measure.activations import forward_rows
 from small_init.measure.scalars import activation_scalars, heat_map, spectra_scalars
-from small_init.measure.validation import validate
-from small_init.measure.weights import (
+from small_init.measure.spectra import (
     activation_row,
     embedding_saturation,
-    group_norms,
     matrices,
     snapshot,
     snapshot_weights,
     token_classes,
     weight_spectra,
+    weight_type_norms,
 )
+from small_init.measure.validation import validate
 from small_init.model.moe import routing
 from small_init.runs.code_identity import run_digest
 from small_init.runs.paths import PERFORMANCE_FILE
@@ -174,7 +174,7 @@ class Recorder(L.Callback):
         ends = step in (0, arm.steps)
         windows = probe_windows(self.tokens, arm)
         rows = forward_rows(model, windows, all_contexts=ends) + routing(model, windows)
-        rows += group_norms(model, self.before)
+        rows += weight_type_norms(model, self.before)
         self.before = None
         if step == 0:
             rows += [

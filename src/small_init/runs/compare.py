@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from small_init.errors import UserError
-from small_init.measure.weights import group_label
+from small_init.model.weight_types import weight_type
 from small_init.runs.paths import arm_folder, results_folder
 from small_init.runs.record import Run, read_run
 
@@ -96,7 +96,7 @@ def spectra_rows(first: pd.DataFrame, second: pd.DataFrame) -> Rows:
     """Per weight type, mean over its layers."""
 
     def course(spectra: pd.DataFrame) -> dict[str, str]:
-        kind = spectra["weight"].map(group_label)
+        kind = spectra["weight"].map(weight_type)
         mean = spectra.groupby([kind, "step"])["stable_rank"].mean()
         return {
             str(name): f"{ranks.iloc[0]:.1f} → {ranks.min():.1f} → {ranks.iloc[-1]:.1f}"

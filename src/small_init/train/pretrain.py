@@ -24,8 +24,9 @@ from small_init.errors import UserError
 from small_init.files import write_bytes
 from small_init.measure.activations import residual_flow
 from small_init.measure.recorder import Recorder, flat, performance, probe_windows, write_record
-from small_init.model.init import canonical, full, weight_record
+from small_init.model.init import full, initialise_, weight_record
 from small_init.model.transformer import Transformer, active_size, parameter_counts
+from small_init.rule.draws import canonical
 from small_init.runs.code_identity import run_digest
 from small_init.runs.record import SCHEMA
 from small_init.runs.schedule import learning_rate_factor
@@ -86,7 +87,8 @@ class Pretraining(L.LightningModule):
         # Called again for every stage of the trainer, and before a checkpoint is loaded: an
         # initialisation in any later hook would overwrite a resumed state.
         if self.model is None:
-            self.model = self.ranks.build(self.arm, self.seed)
+            self.model = self.ranks.build(self.arm)
+            initialise_(self.model, self.arm.init, self.arm.model, self.seed)
             self.flops_per_token = flops_per_token(self.model)
 
     def configure_optimizers(self) -> Any:
