@@ -1,6 +1,8 @@
 """The command line, `small-init <command>`; a command is a function of its parsed arguments.
 
-Heavy imports wait inside these functions until a command needs them. It may import any package.
+Heavy imports wait inside these functions until a command needs them.
+
+Imports: everything.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ def calibrate(arguments: argparse.Namespace) -> None:
 
 
 def evaluate(arguments: argparse.Namespace) -> None:
-    from small_init.downstream.command import evaluate_command
+    from small_init.downstream.evaluate_command import evaluate_command
 
     evaluate_command(
         arm=arguments.arm,

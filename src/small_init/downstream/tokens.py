@@ -1,7 +1,7 @@
 """Stages `targets` and `tokens`: fixed validation tokens, and what each model says of them.
 
 The results are small and in git, so that an analysis needs neither weights nor corpus. What a unit
-is, and why, stands in `targets.py`.
+is, and why, stands in `measure.targets`.
 Shapes: N targets, U units, V vocabulary, W windows.
 """
 

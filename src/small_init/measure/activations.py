@@ -2,7 +2,7 @@
 
 Each is a metric of sums over tokens, so that batches and ranks add up. `forward_rows` runs the
 model on given windows and reads all of them by hooks; nothing of the training state is touched.
-Shape suffixes as in `model`, and L n_layers.
+Shape suffixes as in `model.transformer`, and L n_layers.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ writes a sublayer's result to the residual stream):
     zero_out   as gamma                    output projections 0
     any        norm gains                  the constant 1
 
-with `depth_scaled`, `gamma` also divides the output projections by √(2L).
+with `depth_scaled`, the scheme `gamma` also divides the output projections by √(2L).
 
 The numbers come from `rule.draws`: W = σ·Z, Z keyed by the seed and the weight's name. `rule.gamma`
 has the rule for anyone's model, with the same draws and, for this model, the same stds.
