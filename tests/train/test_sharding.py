@@ -208,6 +208,23 @@ def test_two_nodes_are_preempted_and_go_on(home):
     assert load_file(weights_file("nodes", 0)).keys() == Result("nodes").weights.keys()
 
 
+@pytest.mark.parametrize("changes", [DENSE, MIXTURE, TIED])
+def test_a_plain_process_builds_the_same_model(changes):
+    arm = arm_of(changes)
+    built, whole = Ranks(ParallelConfig()).build(arm), Transformer(arm.model)
+    for parameter in built.parameters():  # whatever was in its memory
+        parameter.data.fill_(torch.nan)
+    for model in (built, whole):
+        initialise_(model, arm.init, arm.model, 3)
+    assert list(built.state_dict()) == list(whole.state_dict())
+    for (name, mine), other in zip(
+        built.state_dict().items(), whole.state_dict().values(), strict=True
+    ):
+        assert torch.equal(mine, other), name
+    assert torch.equal(built.tables, whole.tables)
+    assert (built.readout.weight is built.embedding.weight) == arm.model.tied
+
+
 @pytest.mark.parametrize(("kind", "checkpointed"), [("dense", True), ("mixture", False)])
 def test_compiled_blocks_are_the_same_model(monkeypatch, kind, checkpointed):
     # A dense block is one graph; a mixture is not, as long as its products are in float32.
