@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from small_init.cores import LINEAR_ALGEBRA
 from small_init.errors import UserError
 
 
@@ -16,11 +17,13 @@ def _plan(arguments: argparse.Namespace) -> None:
     from small_init.runs.experiments import Planner, write_params
     from small_init.runs.paths import PARAMS
     from small_init.runs.plan import load_plan
+    from small_init.runs.stages import write_stages
 
     if arguments.mfu is not None and not 0 < arguments.mfu <= 1:
         raise UserError(f"--mfu is {arguments.mfu:g}; give a share of the peak, such as 0.3.")
     profile = arguments.profile or load_plan().profile
     write_params(profile)
+    write_stages()
     plan = load_plan()
     print(f"{PARAMS}: profile {profile}, {len(plan.arms)} arms, {len(plan.runs())} runs.")
     if (planner := Planner(profile)).profile.calibrated and planner.rates is None:
@@ -52,36 +55,47 @@ def _tokenizer(arguments: argparse.Namespace) -> None:
 def _pack(arguments: argparse.Namespace) -> None:
     from small_init.data.corpus.config import load_corpus_config
     from small_init.data.corpus.pack import pack
+    from small_init.data.manifest import keep_manifest
 
     home = Path("data") / arguments.profile
     config = load_corpus_config(arguments.profile)
     pack(config, home / "corpus", home / "tokenizer.json", home / "packed", Path("data/SOURCES.md"))
+    keep_manifest(home / "packed")
 
 
 def _backcopy(arguments: argparse.Namespace) -> None:
     from small_init.config import Corpus
     from small_init.data.backcopy import load_backcopy_config, write_backcopy
+    from small_init.data.manifest import keep_manifest
     from small_init.runs.paths import packed_folder
 
     config = load_backcopy_config(arguments.profile)
-    write_backcopy(config, packed_folder(arguments.profile, Corpus.backcopy))
+    folder = packed_folder(arguments.profile, Corpus.backcopy)
+    write_backcopy(config, folder)
+    keep_manifest(folder)
 
 
 def _composite(arguments: argparse.Namespace) -> None:
     from small_init.config import Corpus
     from small_init.data.composite import load_composite_config, write_composite
+    from small_init.data.manifest import keep_manifest
     from small_init.runs.paths import packed_folder
 
     config = load_composite_config(arguments.profile)
-    write_composite(config, packed_folder(arguments.profile, Corpus.composite))
+    folder = packed_folder(arguments.profile, Corpus.composite)
+    write_composite(config, folder)
+    keep_manifest(folder)
 
 
 def _tasks(arguments: argparse.Namespace) -> None:
     from small_init.config_files import load_yaml
+    from small_init.data.manifest import keep_manifest
     from small_init.downstream.tasks import LIMITS, build_tasks
 
     limits = load_yaml(LIMITS).get(arguments.profile, {})
-    build_tasks(Path("data") / arguments.profile, **limits)
+    home = Path("data") / arguments.profile
+    build_tasks(home, **limits)
+    keep_manifest(home / "tasks")
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
@@ -336,6 +350,7 @@ def _add_diagnose(sub: argparse.ArgumentParser) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     arguments = parser().parse_args(argv)
+    os.environ |= LINEAR_ALGEBRA  # before a command imports numpy
     try:
         arguments.run(arguments)
     except UserError as error:
