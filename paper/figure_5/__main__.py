@@ -53,6 +53,8 @@ from small_init.stats.intervals import paired_difference
 
 LOOKS = {STANDARD: look(5), ADJUSTED: look(3), MATCHED: look(6)}  # the first two as in Figure 1
 
+READS = ("paper/claims.yaml", "results/{profile}/tokens")
+
 
 def main() -> None:
     run_script(make)

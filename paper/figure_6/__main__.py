@@ -43,6 +43,7 @@ from small_init.runs.record import Run
 from small_init.stats.intervals import mean_interval, paired_difference
 
 NAME = "figure-6"
+PAGES = ("figure-6", "figure-6b", "figure-6c")
 SHOWN = ("adjusted", "standard")  # the variant drawn on the first two pages: the first there is
 # The weight types of a column; their layers are averaged.
 PANELS = {

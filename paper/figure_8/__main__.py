@@ -33,6 +33,7 @@ from small_init.claims.gains import SMALL, USUAL
 from small_init.runs.record import Run
 
 NAME = "figure-8"
+PAGES = ("figure-8", "figure-8b", "figure-8c")
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from paper.shared.runs import deciding
 from paper.shared.style import compact, label_of, seed_ranges
 from small_init.config_files import load_yaml
-from small_init.runs.experiments import CONFIGS, OBJECTS
-from small_init.runs.paths import PERFORMANCE_FILE
+from small_init.runs.objects import object_names
+from small_init.runs.paths import CONFIGS, PERFORMANCE_FILE
 from small_init.runs.plan import Plan
 from small_init.runs.record import Run
 
@@ -123,7 +123,8 @@ def stage_entries(plan: Plan, runs: Iterable[Run]) -> list[dict[str, Any]]:
     for run in runs:
         by_arm.setdefault(run.arm, []).append(run)
     readers = {
-        key: [name for name in OBJECTS if key in plan.objects.get(name, [])] for key in by_arm
+        key: [name for name in object_names() if key in plan.objects.get(name, [])]
+        for key in by_arm
     }
     by_stage: dict[str, list[list[str]]] = {}
     for key, mine in by_arm.items():

@@ -23,6 +23,10 @@ from small_init.claims.criteria import Claim, load_claims
 from small_init.errors import UserError
 from small_init.runs.record import load_runs
 
+READS = ("paper/claims.yaml", "results/{profile}/tasks")
+PAGES = ("table-2", "figure-t2")
+EXTRA = ("tables/table-2-samples.md",)
+
 
 def main() -> None:
     run_script(make)

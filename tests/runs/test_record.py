@@ -17,7 +17,7 @@ from small_init.launch.publish import publish
 from small_init.launch.tensorboard import published_runs, rebuild
 from small_init.measure.scalars import heat_map
 from small_init.runs import table
-from small_init.runs.experiments import OBJECTS
+from small_init.runs.objects import object_names
 from small_init.runs.paths import (
     PARAMS,
     event_folder,
@@ -38,7 +38,7 @@ ARM = "test-tiny"
 
 def write_params(arm: ArmConfig, **changes) -> None:
     arms = {ARM: differences(arm, ArmConfig()) | {"seeds": [0]} | changes}
-    objects = {name: [ARM] if name == "figure-1" else [] for name in OBJECTS}
+    objects = {name: [ARM] if name == "figure-1" else [] for name in object_names()}
     params = {"profile": "test", "arms": {"pretrain": arms, "calibrate": {}}, "objects": objects}
     PARAMS.write_text(json.dumps(params))
 
@@ -108,12 +108,12 @@ def test_the_table_has_a_row_a_run_and_an_index_per_object(published):
 def test_only_the_readers_of_a_changed_record_see_it(published):
     plan = load_plan()
     table.collect(plan)
-    before = {name: index_file("test", name).read_bytes() for name in OBJECTS}
+    before = {name: index_file("test", name).read_bytes() for name in object_names()}
     curve = record_folder("test", ARM, 0) / "curve.csv"
     curve.write_text(curve.read_text().replace("40,2560", "40,2561"))
     table.collect(plan)
-    after = {name: index_file("test", name).read_bytes() for name in OBJECTS}
-    assert [name for name in OBJECTS if before[name] != after[name]] == ["figure-1"]
+    after = {name: index_file("test", name).read_bytes() for name in object_names()}
+    assert [name for name in object_names() if before[name] != after[name]] == ["figure-1"]
 
 
 @pytest.mark.parametrize("name", record_files(Probes.weights))

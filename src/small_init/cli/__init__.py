@@ -11,11 +11,13 @@ import os
 import sys
 
 from small_init.cli.parser import build_parser
+from small_init.cores import LINEAR_ALGEBRA
 from small_init.errors import UserError
 
 
 def main(argv: list[str] | None = None) -> None:
     arguments = build_parser().parse_args(argv)
+    os.environ |= LINEAR_ALGEBRA  # before a command imports numpy
     try:
         arguments.run(arguments)
     except UserError as error:

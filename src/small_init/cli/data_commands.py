@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 
-def corpus(arguments: argparse.Namespace) -> None:
+def corpus_command(arguments: argparse.Namespace) -> None:
     from small_init.data.corpus.build import build_corpus
     from small_init.data.corpus.config import load_corpus_config
 
@@ -16,7 +16,7 @@ def corpus(arguments: argparse.Namespace) -> None:
     build_corpus(load_corpus_config(arguments.profile), out, downloads)
 
 
-def tokenizer(arguments: argparse.Namespace) -> None:
+def tokenizer_command(arguments: argparse.Namespace) -> None:
     from small_init.data.corpus.config import load_corpus_config
     from small_init.data.corpus.tokenizer import train_tokenizer
 
@@ -25,36 +25,47 @@ def tokenizer(arguments: argparse.Namespace) -> None:
     train_tokenizer(config, home / "corpus", home / "tokenizer.json")
 
 
-def pack(arguments: argparse.Namespace) -> None:
+def pack_command(arguments: argparse.Namespace) -> None:
     from small_init.data.corpus.config import load_corpus_config
     from small_init.data.corpus.pack import pack
+    from small_init.data.manifest import keep_manifest
 
     home = Path("data") / arguments.profile
     config = load_corpus_config(arguments.profile)
     pack(config, home / "corpus", home / "tokenizer.json", home / "packed", Path("data/SOURCES.md"))
+    keep_manifest(home / "packed")
 
 
-def backcopy(arguments: argparse.Namespace) -> None:
+def backcopy_command(arguments: argparse.Namespace) -> None:
     from small_init.config import Corpus
     from small_init.data.backcopy import load_backcopy_config, write_backcopy
+    from small_init.data.manifest import keep_manifest
     from small_init.runs.paths import packed_folder
 
     config = load_backcopy_config(arguments.profile)
-    write_backcopy(config, packed_folder(arguments.profile, Corpus.backcopy))
+    folder = packed_folder(arguments.profile, Corpus.backcopy)
+    write_backcopy(config, folder)
+    keep_manifest(folder)
 
 
-def composite(arguments: argparse.Namespace) -> None:
+def composite_command(arguments: argparse.Namespace) -> None:
     from small_init.config import Corpus
     from small_init.data.composite import load_composite_config, write_composite
+    from small_init.data.manifest import keep_manifest
     from small_init.runs.paths import packed_folder
 
     config = load_composite_config(arguments.profile)
-    write_composite(config, packed_folder(arguments.profile, Corpus.composite))
+    folder = packed_folder(arguments.profile, Corpus.composite)
+    write_composite(config, folder)
+    keep_manifest(folder)
 
 
-def tasks(arguments: argparse.Namespace) -> None:
+def tasks_command(arguments: argparse.Namespace) -> None:
     from small_init.config_files import load_yaml
+    from small_init.data.manifest import keep_manifest
     from small_init.downstream.tasks import LIMITS, build_tasks
 
     limits = load_yaml(LIMITS).get(arguments.profile, {})
-    build_tasks(Path("data") / arguments.profile, **limits)
+    home = Path("data") / arguments.profile
+    build_tasks(home, **limits)
+    keep_manifest(home / "tasks")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 
-def diagnose(arguments: argparse.Namespace) -> None:
+def diagnose_command(arguments: argparse.Namespace) -> None:
     import json
 
     from small_init.cli.diagnose_flags import setting_of
@@ -21,7 +21,7 @@ def diagnose(arguments: argparse.Namespace) -> None:
     )
 
 
-def init_checkpoint(arguments: argparse.Namespace) -> None:
+def init_checkpoint_command(arguments: argparse.Namespace) -> None:
     from small_init.cli.diagnose_flags import gammas_of
     from small_init.diagnosis.huggingface import init_checkpoint
     from small_init.rule.gamma import table

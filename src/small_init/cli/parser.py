@@ -22,7 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     plan = command(
         "plan",
-        run_commands.plan,
+        run_commands.plan_command,
         "Write params.json from configs/ for a profile, and say what it will cost.",
     )
     plan.add_argument("--profile", help="a name in configs/profiles (default: the present one)")
@@ -31,28 +31,36 @@ def build_parser() -> argparse.ArgumentParser:
         "--mfu", type=float, help="share of the GPUs' peak to reckon with (default: 0.4)"
     )
     for name, run, text in (
-        ("corpus", data_commands.corpus, "Fetch, clean and divide the text."),
-        ("tokenizer", data_commands.tokenizer, "Train the tokenizer."),
-        ("pack", data_commands.pack, "Encode the text in the mixture's proportions."),
-        ("backcopy", data_commands.backcopy, "Generate the tokens of the Bigram-Backcopy task."),
+        ("corpus", data_commands.corpus_command, "Fetch, clean and divide the text."),
+        ("tokenizer", data_commands.tokenizer_command, "Train the tokenizer."),
+        ("pack", data_commands.pack_command, "Encode the text in the mixture's proportions."),
+        (
+            "backcopy",
+            data_commands.backcopy_command,
+            "Generate the tokens of the Bigram-Backcopy task.",
+        ),
         (
             "composite",
-            data_commands.composite,
+            data_commands.composite_command,
             "Generate the tokens of the composite-function task.",
         ),
-        ("tasks", data_commands.tasks, "Build the downstream tasks from the corpus."),
+        ("tasks", data_commands.tasks_command, "Build the downstream tasks from the corpus."),
     ):
         command(name, run, text).add_argument("--profile", required=True)
-    pretrain = command("pretrain", run_commands.pretrain, "Train all seeds of one or more arms.")
+    pretrain = command(
+        "pretrain", run_commands.pretrain_command, "Train all seeds of one or more arms."
+    )
     pretrain.add_argument("--arm", nargs="+", required=True, help="keys in params.json")
     whole = command(
-        "consolidate", run_commands.consolidate, "Write the weights of a run's last checkpoint."
+        "consolidate",
+        run_commands.consolidate_command,
+        "Write the weights of a run's last checkpoint.",
     )
     whole.add_argument("--arm", required=True, help="a key in params.json")
     whole.add_argument("--seed", type=int, help="of the arm (default: whose checkpoint is newest)")
     whole.add_argument("--out", type=Path, help="a .safetensors file (default: in scratch/)")
     evaluate = command(
-        "evaluate", result_commands.evaluate, "Ask trained models the downstream tasks."
+        "evaluate", result_commands.evaluate_command, "Ask trained models the downstream tasks."
     )
     which = evaluate.add_mutually_exclusive_group(required=True)
     which.add_argument("--arm", help="key in params.json; without --tasks its records are written")
@@ -63,50 +71,62 @@ def build_parser() -> argparse.ArgumentParser:
     )
     evaluate.add_argument("--limit", type=int, help="items of a task (default: all)")
     weights = command(
-        "weights", result_commands.weights, "Publish an arm's weights, one seed in half precision."
+        "weights",
+        result_commands.weights_command,
+        "Publish an arm's weights, one seed in half precision.",
     )
     weights.add_argument("--arm", required=True, help="a key in params.json")
-    command("runs", run_commands.runs, "Write the run table and each object's index of records.")
+    command(
+        "runs",
+        result_commands.runs_command,
+        "Write the run table and each object's index of records.",
+    )
     command(
         "targets",
-        result_commands.targets,
+        result_commands.targets_command,
         "Choose and classify the validation tokens looked at one by one.",
     )
     tokens = command(
-        "tokens", result_commands.tokens, "Write what an arm's weights say of each of these tokens."
+        "tokens",
+        result_commands.tokens_command,
+        "Write what an arm's weights say of each of these tokens.",
     )
     tokens.add_argument("--arm", required=True, help="a key in params.json")
-    command("prune", run_commands.prune, "Remove records that params.json does not ask for.")
+    command(
+        "prune", run_commands.prune_command, "Remove records that params.json does not ask for."
+    )
     command(
         "calibrate",
-        result_commands.calibrate,
+        result_commands.calibrate_command,
         "Write the calibrated learning rates from their records.",
     )
     reproduce = command(
-        "reproduce", run_commands.reproduce, "Bring stages up to date, arms side by side."
+        "reproduce", run_commands.reproduce_command, "Bring stages up to date, arms side by side."
     )
     reproduce.add_argument("targets", nargs="*", help="stages (default: all)")
     reproduce.add_argument("--force", action="store_true", help="run the targets again in any case")
     for sub in (pretrain, reproduce):
         sub.add_argument("--jobs", type=int, help="runs at a time (default: one a core or GPU)")
-    claims = command("claims", result_commands.claims, "Judge the paper's claims on the records.")
+    claims = command(
+        "claims", result_commands.claims_command, "Judge the paper's claims on the records."
+    )
     claims.add_argument(
         "--add", type=Path, nargs="+", metavar="RECORD",
         help="first take in records made elsewhere: folders with metrics.json and the other files",
     )  # fmt: skip
-    compare = command("compare", run_commands.compare, "Print two runs side by side.")
+    compare = command("compare", run_commands.compare_command, "Print two runs side by side.")
     compare.add_argument(
         "run_names", nargs=2, metavar="RUN", help="an arm, arm/seed-0, or the folder of a record"
     )
     diagnose = command(
         "diagnose",
-        model_commands.diagnose,
+        model_commands.diagnose_command,
         "What a model does at its first step, predicted and measured.",
     )
     _add_diagnose(diagnose)
     start = command(
         "init-checkpoint",
-        model_commands.init_checkpoint,
+        model_commands.init_checkpoint_command,
         "Write a Hugging Face checkpoint with γ-drawn weights.",
     )
     start.add_argument("--config", type=Path, required=True, help="a config.json or its folder")
@@ -128,7 +148,9 @@ def build_parser() -> argparse.ArgumentParser:
             "--dtype", choices=("float32", "bfloat16", "float16"), help="of the weights in training"
         )
     board = command(
-        "tensorboard", run_commands.tensorboard, "Show the runs, the published ones included."
+        "tensorboard",
+        run_commands.tensorboard_command,
+        "Show the runs, the published ones included.",
     )
     board.add_argument("--port", type=int, default=6006)
     return top

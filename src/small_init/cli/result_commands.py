@@ -6,17 +6,17 @@ import argparse
 import os
 
 
-def calibrate(arguments: argparse.Namespace) -> None:
+def calibrate_command(arguments: argparse.Namespace) -> None:
     from small_init.claims.calibration import write_rates
     from small_init.runs.plan import load_plan
 
     write_rates(load_plan())
 
 
-def evaluate(arguments: argparse.Namespace) -> None:
-    from small_init.downstream.evaluate_command import evaluate_command
+def evaluate_command(arguments: argparse.Namespace) -> None:
+    from small_init.downstream.ask import ask
 
-    evaluate_command(
+    ask(
         arm=arguments.arm,
         seed=arguments.seed,
         checkpoint=arguments.checkpoint,
@@ -25,21 +25,21 @@ def evaluate(arguments: argparse.Namespace) -> None:
     )
 
 
-def weights(arguments: argparse.Namespace) -> None:
+def weights_command(arguments: argparse.Namespace) -> None:
     from small_init.downstream.checkpoint import publish
     from small_init.runs.plan import load_plan
 
     print(publish(load_plan(), arguments.arm))
 
 
-def targets(arguments: argparse.Namespace) -> None:
+def targets_command(arguments: argparse.Namespace) -> None:
     from small_init.downstream.tokens import write_targets
     from small_init.runs.plan import load_plan
 
     write_targets(load_plan())
 
 
-def tokens(arguments: argparse.Namespace) -> None:
+def tokens_command(arguments: argparse.Namespace) -> None:
     from small_init.cores import ARITHMETIC
 
     os.environ |= ARITHMETIC  # as in training, and before torch is imported
@@ -49,7 +49,7 @@ def tokens(arguments: argparse.Namespace) -> None:
     write_log_probabilities(load_plan(), arguments.arm)
 
 
-def claims(arguments: argparse.Namespace) -> None:
+def claims_command(arguments: argparse.Namespace) -> None:
     from small_init.claims.contributed import add_records
     from small_init.claims.judge import assess, verdict_table
     from small_init.runs.plan import load_plan
@@ -59,3 +59,10 @@ def claims(arguments: argparse.Namespace) -> None:
     for name in sorted(added | {profile}):
         assess(name)
     print(verdict_table(profile))
+
+
+def runs_command(arguments: argparse.Namespace) -> None:
+    from small_init.runs.plan import load_plan
+    from small_init.runs.table import collect
+
+    collect(load_plan())

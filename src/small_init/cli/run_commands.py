@@ -7,17 +7,19 @@ import argparse
 from small_init.errors import UserError
 
 
-def plan(arguments: argparse.Namespace) -> None:
+def plan_command(arguments: argparse.Namespace) -> None:
     from small_init.claims.calibration import rates_file
     from small_init.runs.cost_table import show
     from small_init.runs.experiments import Planner, write_params
     from small_init.runs.paths import PARAMS
     from small_init.runs.plan import load_plan
+    from small_init.runs.stages import write_stages
 
     if arguments.mfu is not None and not 0 < arguments.mfu <= 1:
         raise UserError(f"--mfu is {arguments.mfu:g}; give a share of the peak, such as 0.3.")
     profile = arguments.profile or load_plan().profile
     write_params(profile)
+    write_stages()
     plan = load_plan()
     print(f"{PARAMS}: profile {profile}, {len(plan.arms)} arms, {len(plan.runs())} runs.")
     if (planner := Planner(profile)).profile.calibrated and planner.rates is None:
@@ -28,32 +30,25 @@ def plan(arguments: argparse.Namespace) -> None:
     show(plan, arguments.mfu, arguments.arms)
 
 
-def pretrain(arguments: argparse.Namespace) -> None:
+def pretrain_command(arguments: argparse.Namespace) -> None:
     from small_init.launch.reproduce import train_arms
 
     train_arms(arguments.arm, arguments.jobs)
 
 
-def reproduce(arguments: argparse.Namespace) -> None:
+def reproduce_command(arguments: argparse.Namespace) -> None:
     from small_init.launch.reproduce import reproduce
 
     reproduce(arguments.targets, arguments.jobs, arguments.force)
 
 
-def consolidate(arguments: argparse.Namespace) -> None:
+def consolidate_command(arguments: argparse.Namespace) -> None:
     from small_init.launch.consolidate import consolidate
 
     print(f"Written to {consolidate(arguments.arm, arguments.seed, arguments.out)}.")
 
 
-def runs(arguments: argparse.Namespace) -> None:
-    from small_init.runs.plan import load_plan
-    from small_init.runs.table import collect
-
-    collect(load_plan())
-
-
-def prune(arguments: argparse.Namespace) -> None:
+def prune_command(arguments: argparse.Namespace) -> None:
     from small_init.runs.plan import load_plan
     from small_init.runs.table import prune
 
@@ -61,7 +56,7 @@ def prune(arguments: argparse.Namespace) -> None:
     print("\n".join(removed) if removed else "Every record is in params.json; nothing was removed.")
 
 
-def compare(arguments: argparse.Namespace) -> None:
+def compare_command(arguments: argparse.Namespace) -> None:
     from small_init.runs.compare import compare, find_run
     from small_init.runs.plan import load_plan
 
@@ -69,7 +64,7 @@ def compare(arguments: argparse.Namespace) -> None:
     print(compare(*(find_run(name, profile) for name in arguments.run_names)))
 
 
-def tensorboard(arguments: argparse.Namespace) -> None:
+def tensorboard_command(arguments: argparse.Namespace) -> None:
     from small_init.launch.tensorboard import serve
 
     serve(arguments.port)

@@ -7,13 +7,18 @@ from pathlib import Path
 from small_init.config import Corpus
 
 PARAMS = Path("params.json")
-
-
+CONFIGS = Path("configs")
+CLAIMS = Path("paper/claims.yaml")
 PERFORMANCE_FILE = "perf.json"
 
 
 def packed_folder(profile: str, corpus: Corpus = Corpus.packed) -> Path:
     return Path("data") / profile / corpus.value
+
+
+def manifest_file(profile: str, name: str) -> Path:
+    """The manifest, in git, of a folder of data/<profile>/, which is not."""
+    return Path("data") / profile / f"{name}.json"
 
 
 def results_folder(profile: str) -> Path:

@@ -14,7 +14,7 @@ from small_init.errors import UserError
 from small_init.runs.plan import load_plan
 
 
-def evaluate_command(
+def ask(
     arm: str | None,
     seed: int | None,
     checkpoint: Path | None,
