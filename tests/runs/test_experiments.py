@@ -15,14 +15,12 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from small_init.claims import calibration
-from small_init.claims.criteria import OBJECTS as CLAIMED_OBJECTS
 from small_init.config import ArmConfig, Corpus, Gate, Precision
 from small_init.config_files import dump, load_yaml, merged
 from small_init.data.corpus.config import CorpusConfig
 from small_init.errors import UserError
 from small_init.runs import cost_table, table
 from small_init.runs.experiments import LITERAL_EPS, Planner, make_params, matched_eps
-from small_init.runs.objects import object_names
 from small_init.runs.paths import PARAMS
 from small_init.runs.plan import load_plan, read_plan
 from small_init.runs.rates import Rate, RateTable
@@ -342,7 +340,7 @@ def test_the_published_objects_match_the_code(at_root):
     stale = re.findall(r"^Running stage '(.+)':$", done.stdout, flags=re.MULTILINE)
     assert not stale, (
         f"{len(stale)} stages are stale, {stale[0]} first: run `make reproduce`; or, only where "
-        "tests/test_pretrain.py::test_golden_run proves that no number changed, `dvc commit`."
+        "tests/goldens/test_goldens.py proves that no number changed, `dvc commit`."
     )
 
 
@@ -351,25 +349,6 @@ def test_params_are_what_the_plan_writes(at_root):
     assert PARAMS.read_text() == make_params(profile), (
         "params.json and configs/ differ: run `small-init plan` and commit it."
     )
-
-
-def test_objects_have_stage_script_target_and_index():
-    stages = pipeline()
-    makefile = (ROOT / "Makefile").read_text()
-    assert set(object_names()) == set(
-        re.search(r"^object_names() := (.*)$", makefile, re.M)[1].split()
-    )
-    assert set(object_names()) <= set(CLAIMED_OBJECTS)
-    for name in object_names():
-        script = f"paper/{name.replace('-', '_')}.py"
-        assert stages[name]["cmd"] == f"python {script}"
-        assert script in stages[name]["deps"]
-        assert f"results/${{profile}}/index/{name}.json" in stages[name]["deps"]
-        assert (ROOT / script).is_file()
-        local = set(re.findall(r"^from (\w+) import", (ROOT / script).read_text(), re.M))
-        mine = {path.stem for path in (ROOT / "paper").glob("*.py")}
-        missing = {f"paper/{m}.py" for m in local & mine} - set(stages[name]["deps"])
-        assert not missing, f"{name} imports {missing} without depending on it"
 
 
 def test_published_records_are_the_planned_ones(at_root):
