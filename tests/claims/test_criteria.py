@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from small_init.claims.criteria import IDS, OBJECTS, Criterion, load_claims
+from small_init.claims.criteria import IDS, Criterion, load_claims
 from small_init.config import PILOT_SEEDS
 from small_init.errors import UserError
+from small_init.runs.experiments import OBJECTS
 from tests import ROOT
 
 FILE = ROOT / "paper" / "claims.yaml"
@@ -66,7 +67,7 @@ def edited(tmp_path: Path, key: str, value: object) -> Path:
 )
 def test_a_slip_is_one_sentence(tmp_path: Path, key: str, value: object, message: str) -> None:
     with pytest.raises(UserError) as caught:
-        load_claims(edited(tmp_path, key, value))
+        load_claims(edited(tmp_path, key, value), OBJECTS)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -25,14 +25,13 @@ from small_init.model.transformer import Transformer
 from small_init.runs.paths import (
     PARAMS,
     packed_folder,
-    record_folder,
     targets_file,
     tokens_file,
     weights_file,
 )
 from small_init.runs.plan import load_plan
-from small_init.runs.record import SCHEMA, record_files
-from tests import tiny
+from small_init.runs.record import Data
+from tests import records, tiny
 
 ARM = "test-tiny"
 FILE = tokens_file("test", ARM, 0)
@@ -61,19 +60,8 @@ def publish(arm: ArmConfig, seeds: tuple[int, ...] = (0,)) -> None:
     }
     PARAMS.write_text(json.dumps(params))
     for seed in seeds:
-        folder = record_folder("test", ARM, seed)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in record_files(arm.train.probes):
-            (folder / name).write_text("")
-        metrics = {
-            "schema": SCHEMA,
-            "arm": ARM,
-            "seed": seed,
-            "profile": "test",
-            "config": arm.identity() | {"variant": arm.variant},
-            "data": {"meta_sha256": sha256(packed_folder("test") / "meta.json")},
-        }
-        (folder / "metrics.json").write_text(json.dumps(metrics))
+        data = Data(sha256(packed_folder("test") / "meta.json"))
+        records.write(records.metrics_of(arm, ARM, seed, profile="test", data=data))
         path = weights_file(ARM, seed)
         path.parent.mkdir(parents=True, exist_ok=True)
         model = Transformer(arm.model)

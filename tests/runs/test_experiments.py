@@ -15,7 +15,6 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from small_init.claims import calibration
-from small_init.claims.criteria import OBJECTS as CLAIMED_OBJECTS
 from small_init.config import ArmConfig, Corpus, Gate, Precision
 from small_init.config_files import dump, load_yaml, merged
 from small_init.data.corpus.config import CorpusConfig
@@ -362,7 +361,6 @@ def test_objects_have_stage_script_target_and_index():
     stages = pipeline()
     makefile = (ROOT / "Makefile").read_text()
     assert set(OBJECTS) == set(re.search(r"^OBJECTS := (.*)$", makefile, re.M)[1].split())
-    assert set(OBJECTS) <= set(CLAIMED_OBJECTS)
     for name in OBJECTS:
         script = f"paper/{name.replace('-', '_')}.py"
         assert stages[name]["cmd"] == f"python {script}"

@@ -6,6 +6,7 @@ Numbers of a criterion stand once, under `thresholds` or `rules`; the texts name
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -16,13 +17,6 @@ from small_init.config_files import load_yaml, merged
 from small_init.errors import UserError
 
 CLAIMS = Path("paper/claims.yaml")
-OBJECTS = (
-    *(f"table-{i}" for i in range(1, 5)),
-    *(f"figure-{i}" for i in range(1, 9)),
-    "figure-s1",
-    "figure-s2",
-    "figure-s3",
-)
 IDS = (*(f"C{i}" for i in range(1, 10)), "R")  # nine claims and the recommendation
 
 
@@ -81,11 +75,15 @@ class ClaimSet:
         return next(claim for claim in self.claims if claim.id == claim_id)
 
 
-def load_claims(path: Path = CLAIMS) -> ClaimSet:
+def load_claims(path: Path = CLAIMS, objects: Collection[str] | None = None) -> ClaimSet:
     """Read and check the claims; names in braces are replaced by their numbers.
 
-    Raises UserError for a misspelt or missing key, an unknown object, a missing or repeated claim,
-    and a number in braces that is defined nowhere.
+    Args:
+        objects: the tables and figures that there are; without them a claim may name any.
+
+    Raises:
+        UserError: a misspelt or missing key, an object that is none of `objects`, a missing or
+            repeated claim, or a number in braces that is defined nowhere.
     """
     claim_set = merged(ClaimSet(), load_yaml(path), where=str(path))
     found = [claim.id for claim in claim_set.claims]
@@ -96,10 +94,10 @@ def load_claims(path: Path = CLAIMS) -> ClaimSet:
             f"{path}: rules.first_confirmatory_seed must be {PILOT_SEEDS.stop}, as in config.py."
         )
     for claim in claim_set.claims:
-        if claim.object not in OBJECTS:
+        if objects is not None and claim.object not in objects:
             raise UserError(
                 f"{path}: {claim.id} names the object '{claim.object}'; "
-                f"choose one of {', '.join(OBJECTS)}."
+                f"choose one of {', '.join(objects)}."
             )
         _fill(claim, claim_set.rules, path)
     return claim_set

@@ -12,12 +12,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from small_init.claims.contrasts import evidence_of
+from small_init.claims.contrasts.registry import evidence_of
 from small_init.claims.criteria import ClaimSet, load_claims
 from small_init.claims.verdicts import judge_all, plain
 from small_init.errors import UserError
 from small_init.files import json_text, rounded, write_text
-from small_init.runs.experiments import CONFIGS, make_params
+from small_init.runs.experiments import CONFIGS, OBJECTS, make_params
 from small_init.runs.paths import claims_file, record_folder
 from small_init.runs.plan import Plan, load_plan, read_plan
 from small_init.runs.record import Run, load_run
@@ -46,7 +46,7 @@ def object_runs(plan: Plan, name: str, all_of_them: bool) -> list[Run]:
 
 def assess(profile: str) -> list[dict[str, Any]]:
     """Judge every claim on the records of a profile; writes and returns its claims.json."""
-    claims = load_claims()
+    claims = load_claims(objects=OBJECTS)
     plan = planned(profile)
     active = profile == load_plan().profile
     runs = {name: object_runs(plan, name, active) for name in sorted(_objects(claims))}
