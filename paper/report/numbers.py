@@ -12,7 +12,7 @@ from small_init.runs.experiments import CONFIGS, OBJECTS
 from small_init.runs.paths import PERFORMANCE_FILE
 from small_init.runs.plan import Plan
 from small_init.runs.record import Run
-from small_init.runs.table import deciding
+from small_init.runs.table import deciding, run_table
 
 WATTS_PER_CORE = 15.0  # assumed for the energy estimate; a server core under load draws 5 to 20
 
@@ -60,13 +60,13 @@ def calibrated(profile: str) -> list[list[str]]:
 
 def limits_of(plan: Plan, runs: Iterable[Run]) -> dict[str, Any]:
     """How far the ladder reaches: sizes, tokens per parameter, and the seeds of its arms."""
-    ladder = [run for run in deciding(runs) if run.arm in plan.objects["table-1"]]
-    sizes = [run.metrics.parameters.non_embedding for run in ladder]
-    per_parameter = [run.metrics.tokens / run.metrics.parameters.total for run in ladder]
+    ladder = run_table(run for run in deciding(runs) if run.arm in plan.objects["table-1"])
+    sizes = ladder["parameters_non_embedding"]
+    per_parameter = ladder["tokens"] / ladder["parameters"]
     return {
-        "span": f"{max(sizes) / min(sizes):.1f}",
-        "tokens_per_parameter": f"{min(per_parameter):.0f} to {max(per_parameter):.0f}",
-        "seeds": seed_ranges([run.seed for run in ladder]),
+        "span": f"{sizes.max() / sizes.min():.1f}",
+        "tokens_per_parameter": f"{per_parameter.min():.0f} to {per_parameter.max():.0f}",
+        "seeds": seed_ranges(ladder["seed"].tolist()),
     }
 
 
