@@ -39,6 +39,7 @@ from small_init.measure.validation import validate
 from small_init.model.moe import routing
 from small_init.runs.code_identity import run_digest
 from small_init.runs.paths import PERFORMANCE_FILE
+from small_init.runs.record import Metrics
 from small_init.runs.schedule import curve_steps, decay_left, learning_rate_factor, snapshot_steps
 from small_init.runs.spec import RunSpec
 
@@ -207,12 +208,12 @@ def probe_windows(tokens: PackedTokens, arm: ArmConfig) -> Tensor:
 
 
 def write_record(
-    scratch: Path, metrics: dict, recorder: Recorder, init: dict, performance: dict
+    scratch: Path, metrics: Metrics, recorder: Recorder, init: dict, performance: dict
 ) -> None:
     """All files under a temporary name, then one rename: a folder `record` is a whole record."""
     draft = scratch / "record.tmp"
     shutil.rmtree(draft, ignore_errors=True)
-    write_text(draft / "metrics.json", json_text(rounded(metrics)))
+    write_text(draft / "metrics.json", json_text(rounded(metrics.plain())))
     write_text(draft / "curve.csv", csv_text(recorder.curve))
     if recorder.probes is not Probes.none:
         write_text(draft / "spectra.csv", csv_text(recorder.spectra))
