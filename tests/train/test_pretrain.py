@@ -6,8 +6,6 @@ import json
 import math
 import multiprocessing
 import os
-import platform
-import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +26,7 @@ from small_init.files import sha256
 from small_init.measure import recorder
 from small_init.measure.weights import snapshot_weights
 from small_init.model.transformer import Transformer
+from small_init.runs.machine import cpu_vendor
 from small_init.runs.paths import PERFORMANCE_FILE
 from small_init.runs.record import Run, record_files
 from small_init.runs.schedule import curve_steps, learning_rate_factor, snapshot_steps
@@ -398,11 +397,8 @@ GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 
 
 def machine() -> str:
-    cpus = Path("/proc/cpuinfo")
-    found = re.search(r"vendor_id\s*:\s*(\S+)", cpus.read_text()) if cpus.is_file() else None
-    vendor = found[1] if found else platform.processor()
     version = torch.__version__.split("+")[0]
-    return f"torch {version}, {torch.backends.cpu.get_cpu_capability()}, {vendor}"
+    return f"torch {version}, {torch.backends.cpu.get_cpu_capability()}, {cpu_vendor()}"
 
 
 def test_golden_run(project, tiny_arm):
