@@ -172,6 +172,12 @@ def _claims(arguments: argparse.Namespace) -> None:
     print(verdict_table(profile))
 
 
+def _audit(arguments: argparse.Namespace) -> None:
+    from small_init.launch.audit import audit
+
+    audit(arguments.runs, arguments.seed, arguments.arm, arguments.jobs, arguments.fresh)
+
+
 def _compare(arguments: argparse.Namespace) -> None:
     from small_init.runs.compare import compare, find_run
     from small_init.runs.plan import load_plan
@@ -272,7 +278,16 @@ def parser() -> argparse.ArgumentParser:
     reproduce = command("reproduce", _reproduce, "Bring stages up to date, arms side by side.")
     reproduce.add_argument("targets", nargs="*", help="stages (default: all)")
     reproduce.add_argument("--force", action="store_true", help="run the targets again in any case")
-    for sub in (pretrain, reproduce):
+    audit = command("audit", _audit, "Train published runs anew and compare them file by file.")
+    audit.add_argument(
+        "--runs", type=int, help="how many, at random (default: 3; with --arm all of its seeds)"
+    )
+    audit.add_argument("--seed", type=int, default=0, help="of the choice (default: 0)")
+    audit.add_argument("--arm", nargs="+", default=[], help="choose among these arms' runs")
+    audit.add_argument(
+        "--fresh", action="store_true", help="also train anew what an interrupted audit has trained"
+    )
+    for sub in (pretrain, reproduce, audit):
         sub.add_argument("--jobs", type=int, help="runs at a time (default: one a core or GPU)")
     claims = command("claims", _claims, "Judge the paper's claims on the records.")
     claims.add_argument(

@@ -52,6 +52,10 @@ def claims_file(profile: str) -> Path:
     return results_folder(profile) / "claims.json"
 
 
+def audit_file(profile: str) -> Path:
+    return results_folder(profile) / "audit.json"
+
+
 def targets_file(profile: str) -> Path:
     return results_folder(profile) / "tokens" / "targets.npz"
 

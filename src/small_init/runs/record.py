@@ -17,6 +17,7 @@ Relative to the project's root (the current directory):
         perf.json       time, device, versions: of one machine; read for the report's costs alone
     results/<profile>/runs.csv                  one row per run
     results/<profile>/claims.json               verdict, numbers and reason per claim
+    results/<profile>/audit.json                published runs trained anew, and how they compare
     results/<profile>/index/<object>.json       the records an object reads, with their hashes
     results/<profile>/tokens/targets.npz        the validation tokens looked at one by one (targets)
     results/<profile>/tokens/<arm>/seed-<n>.npz their log-probabilities under one run, float16
