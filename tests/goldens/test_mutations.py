@@ -68,8 +68,8 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
         ("answers", 'from_bytes(key, "little")', 'from_bytes(key, "big")'),
         (
             "layernorm",
-            "first, last = max(start, rows.start), min(stop, rows.stop)",
-            "first, last = max(start, rows.start), min(stop, rows.stop) - 1",
+            "torch.from_numpy(block[first - start : last - start])",
+            "torch.from_numpy(block[first - start : last - start][::-1].copy())",
         ),
         ("answers", "kept.mul_(std)", "kept.mul_(std).mul_(1 + 1e-6)"),
     ],
@@ -129,11 +129,6 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
             "q_BHTK = self.query_norm(q_BHTK)",
         ),
         (
-            "layernorm",
-            "            self.readout.weight = self.embedding.weight\n",
-            "            self.readout.weight.data = self.embedding.weight.data.clone()\n",
-        ),
-        (
             "answers",
             "return _turned(grad, cos, -sin), None, None",
             "return _turned(grad, cos, sin), None, None",
@@ -173,8 +168,13 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
             "self.last_loss * self.arm.model.context",
         ),
         ("answers", "6 * (counted -", "6 * (counted +"),
+        (
+            "answers",
+            "initialise_(self.model, self.arm.init, self.arm.model, self.seed)",
+            "initialise_(self.model, self.arm.init, self.arm.model, self.seed + 1)",
+        ),
     ],
-    "small_init.measure.weights": [
+    "small_init.measure.spectra": [
         ("dense", "float(singular.square().sum() / largest)", "float(singular.sum() / largest)"),
         ("layernorm", "_COSINE_ROWS = 512", "_COSINE_ROWS = 500"),
         ("layernorm", "if config.norm is Norm.layernorm:", "if False:"),
@@ -224,23 +224,23 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
         ("interrupted", "for n in (10, 3)]", "for n in (10, 2)]"),
         ("dense", "1 - rate * config.weight_decay", "1 - rate * config.weight_decay / 2"),
     ],
+    "small_init.model.weight_types": [
+        ("dense", '".".join(parts[2:])', '".".join(parts[3:])'),
+    ],
+    "small_init.rule.groups": [
+        ("answers", 'readout = "readout"', 'readout = "unembedding"'),
+    ],
     "small_init.train.sharding": [
         ("torchrun", "return total / self.world", "return total / (self.world + 1)"),
         (
             "torchrun",
             "            model.readout.weight = model.embedding.weight\n",
-            "            model.readout.weight = nn.Parameter(model.embedding.weight.detach())\n",
+            "            model.readout.weight = torch.nn.Parameter(1 * model.embedding.weight)\n",
         ),
         (
             "torchrun",
-            "rotary_tables(arm.model, arm.model.context).to(self.device)",
-            "rotary_tables(arm.model, arm.model.context).to(self.device).flip(0)",
-        ),
-        ("torchrun", "whole = draw(weight, seed)", "whole = draw(weight, seed + 1)"),
-        (
-            "answers",
-            "initialise_(model, arm.init, arm.model, seed)",
-            "initialise_(model, arm.init, arm.model, seed + 1)",
+            "rotary_tables(arm.model, arm.model.context).to(device)",
+            "rotary_tables(arm.model, arm.model.context).to(device).flip(0)",
         ),
     ],
 }

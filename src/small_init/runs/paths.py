@@ -6,6 +6,7 @@ results/<profile>/runs/<arm>/seed-<n>/      the record of one run (see `runs.rec
 results/<profile>/runs.csv                  one row per run (see `runs.table`)
 results/<profile>/curves.csv, summary/      what DVC shows: losses by tokens; per arm, its means
 results/<profile>/claims.json               verdict, numbers and reason per claim
+results/<profile>/audit.json                published runs trained anew, and how they compare
 results/<profile>/index/<object>.json       the records an object reads, with their hashes
 results/<profile>/tokens/targets.npz        the validation tokens looked at one by one (targets)
 results/<profile>/tokens/<arm>/seed-<n>.npz their log-probabilities under one run, float16
@@ -72,6 +73,10 @@ def index_file(profile: str, name: str) -> Path:
 
 def claims_file(profile: str) -> Path:
     return results_folder(profile) / "claims.json"
+
+
+def audit_file(profile: str) -> Path:
+    return results_folder(profile) / "audit.json"
 
 
 def targets_file(profile: str) -> Path:
