@@ -51,8 +51,8 @@ class Checkpoint:
                 return (file.metadata() or {}).get(_TOKENIZER)
         except FileNotFoundError:
             raise UserError(
-                f"There are no weights at {self.weights}; make them with "
-                f"`dvc repro` or `small-init pretrain --arm {self.run.arm}`."
+                f"There are no weights at {self.weights}; train the arm again with "
+                f"`small-init pretrain --arm {self.run.arm}`."
             ) from None
         except SafetensorError:
             raise self._other_weights() from None
