@@ -45,7 +45,11 @@ test: $(READY) ## format, lint, types and tests
 	ruff format --check .
 	ruff check .
 	mypy
-	python -m pytest
+	python -m pytest --numprocesses auto --dist loadfile
+
+test-fast: $(READY) ## lint, and the tests that take no more than seconds: a developer's loop
+	ruff check .
+	python -m pytest --numprocesses auto --dist loadfile -m 'not slow and not cuda'
 
 smoke: $(READY) ## the whole pipeline from nothing, tiny, in a scratch copy (build/smoke)
 	tools/smoke.sh

@@ -46,7 +46,7 @@ from paper.shared.style import (
     run_script,
     save_figure,
 )
-from small_init.claims.contrasts.tokens import middle_deciles
+from small_init.claims.contrasts.token_difficulty import middle_deciles
 from small_init.errors import UserError
 from small_init.measure.targets import Targets, load_targets
 from small_init.runs.table import by_seed

@@ -22,7 +22,7 @@ from paper.figure_5.numbers import (
     claim,
 )
 from paper.shared.style import compact, limits, signed
-from small_init.claims.contrasts.tokens import middle_deciles
+from small_init.claims.contrasts.token_difficulty import middle_deciles
 from small_init.measure.targets import Targets
 from small_init.stats.documents import DRAWS, MIN_DOCUMENTS
 from small_init.stats.intervals import Interval

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from paper.shared.runs import table
-from small_init.claims.contrasts.tokens import EASY, HARD, MIDDLE, contrast_bins
+from small_init.claims.contrasts.token_difficulty import EASY, HARD, MIDDLE, contrast_bins
 from small_init.claims.criteria import Claim, load_claims
 from small_init.errors import UserError
 from small_init.files import sha256

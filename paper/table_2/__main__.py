@@ -18,7 +18,7 @@ from paper.shared.style import Row, compact, run_script, save_table, signed
 from paper.table_2.figure import draw
 from paper.table_2.numbers import EQUAL, NAME, SMALL, USUAL, variant_rows
 from paper.table_2.samples import SAMPLES, save_samples
-from small_init.claims.contrasts.tasks import equal_loss_arm, task_record
+from small_init.claims.contrasts.task_families import equal_loss_arm, task_record
 from small_init.claims.criteria import Claim, load_claims
 from small_init.errors import UserError
 from small_init.runs.record import load_runs

@@ -1,6 +1,6 @@
 """Which shorter run claim C7 compares with γ = 0.5."""
 
-from small_init.claims.contrasts.tasks import at_equal_loss, equal_loss_arm
+from small_init.claims.contrasts.task_families import at_equal_loss, equal_loss_arm
 from small_init.claims.criteria import load_claims
 from small_init.runs.record import Run
 from tests import ROOT, records

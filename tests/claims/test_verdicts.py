@@ -15,7 +15,7 @@ from small_init.claims.contrasts.ladder import good_default, shrinking_gain, wid
 from small_init.claims.contrasts.mixture import mixture_of_experts
 from small_init.claims.contrasts.optimum import critical_scale
 from small_init.claims.contrasts.registry import CONTRASTS
-from small_init.claims.contrasts.tasks import reasoning_gain
+from small_init.claims.contrasts.task_families import reasoning_gain
 from small_init.claims.criteria import load_claims
 from small_init.claims.gains import PairedLosses, widths_of_scale
 from small_init.claims.verdicts import Condition, Evidence, Verdict, judge_all

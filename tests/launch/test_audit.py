@@ -125,7 +125,7 @@ def test_a_field_that_runs_write_now_is_named(audited, elsewhere):
     """The published metrics.json lack `parameters.active`: no standard lets that pass."""
     metrics = json.loads((RECORD / "metrics.json").read_text())
     del metrics["parameters"]["active"]
-    metrics["old"] = 1
+    metrics["final"]["by_source"]["old"] = 1.0
     (RECORD / "metrics.json").write_text(json.dumps(metrics))
     if elsewhere:
         of_other_machine()
@@ -133,7 +133,7 @@ def test_a_field_that_runs_write_now_is_named(audited, elsewhere):
     assert found.verdict is Verdict.differs
     lines = "\n".join(table([found]))
     assert "metrics.json: differs: fields added since: parameters.active; " in lines
-    assert "fields gone since: old" in lines
+    assert "fields gone since: final.by_source.old" in lines
 
 
 def test_another_machine_has_the_tolerance(audited):

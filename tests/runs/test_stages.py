@@ -116,13 +116,13 @@ def test_a_new_figure_is_a_script_and_an_experiment(copy):
     write_params("cpu")
     write_stages()
     assert "figure-99" in object_names()
-    ran = stale(copy)
-    assert {"figure-99", "runs"} <= set(ran)
-    assert not [name for name in ran if "@" in name], "its arms are trained already"
     environment = {"PYTHONPATH": f"{copy / 'src'}:{copy}"}
     for arguments in (["-m", "small_init", "runs"], ["-m", "paper.figure_99"]):
         command = [sys.executable, *arguments]
         subprocess.run(command, env=environment, check=True, capture_output=True)
+    ran = stale(copy)
+    assert {"figure-99", "runs"} <= set(ran)
+    assert not [name for name in ran if "@" in name], "its arms are trained already"
     for name in next(item for item in paper_objects() if item.name == "figure-99").files():
         assert (copy / "results/cpu" / name).stat().st_size > 0
 

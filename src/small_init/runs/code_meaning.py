@@ -53,7 +53,7 @@ def source_folder(package: str) -> Path:
     if package == "small_init":
         return PACKAGE
     here = Path(package)
-    return here if here.is_dir() else PACKAGE.parents[1] / package
+    return here if (here / "__init__.py").is_file() else PACKAGE.parents[1] / package
 
 
 def module_file(module: str) -> Path | None:

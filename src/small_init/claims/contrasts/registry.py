@@ -9,8 +9,8 @@ from small_init.claims.contrasts.factors import epsilon_barrier, gate_barrier
 from small_init.claims.contrasts.ladder import good_default, shrinking_gain, widened_gain
 from small_init.claims.contrasts.mixture import mixture_of_experts
 from small_init.claims.contrasts.optimum import critical_scale
-from small_init.claims.contrasts.tasks import at_equal_loss, reasoning_gain
-from small_init.claims.contrasts.tokens import difficult_tokens
+from small_init.claims.contrasts.task_families import at_equal_loss, reasoning_gain
+from small_init.claims.contrasts.token_difficulty import difficult_tokens
 from small_init.claims.criteria import Claim, ClaimSet, Rules
 from small_init.claims.verdicts import Evidence
 from small_init.runs.record import Run

@@ -13,39 +13,17 @@ design); a question occurs once.
 import random
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import islice
 
 from small_init.data.corpus.documents import Document, stable_hash
+from small_init.data.corpus.problems import Draw, Problem
 
 SPLITS = (("train", 0.85), ("val", 0.05), ("test", 0.10))
 # A family whose last so many draws were all known questions has no more to give.
 _EXHAUSTED = 500
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One question with its answer; `steps` is the worked way there, empty where there is none."""
-
-    question: str
-    answer: str
-    language: str
-    family: str
-    steps: str = ""
-
-    @property
-    def text(self) -> str:
-        """The problem as the corpus shows it."""
-        ask, work, reply = LABELS[self.language]
-        lines = [f"{ask}{self.question}"]
-        if self.steps and stable_hash(f"steps\n{self.question}") % 2:
-            lines.append(f"{work}{self.steps}")
-        return "\n".join([*lines, f"{reply}{self.answer}"])
-
-
-LABELS = {"en": ("Question: ", "Solution: ", "Answer: "), "zh": ("问题：", "解答：", "答案：")}
-Draw = Callable[[random.Random], Problem]
 _EXPRESSION = re.compile(r"\d+(?: ?[-+*/×÷] ?\d+)+")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import reasoning_gym
 
-from small_init.data.corpus.generated import Draw, Problem
+from small_init.data.corpus.problems import Draw, Problem
 
 Item = dict[str, Any]
 # Items a family can draw from. They are made when asked for, but gsm_symbolic lists its templates

@@ -2,9 +2,16 @@
 
 import math
 import random
-from itertools import pairwise
 
-from small_init.data.corpus.generated import Draw, Problem
+from small_init.data.corpus.generated_zh_words import (
+    chinese_problem,
+    counting,
+    orders,
+    reversals,
+    syllogisms,
+    weekdays,
+)
+from small_init.data.corpus.problems import Draw, Problem
 
 NAMES = (
     "小明 小红 小刚 小丽 小华 小军 小芳 小强 小兰 小龙 王伟 李娜 张敏 刘洋 陈静 杨帆 赵磊 黄婷 "
@@ -16,13 +23,6 @@ GOODS = (
 ).split()
 PLACES = "北京 上海 广州 成都 武汉 西安 南京 杭州 重庆 天津 长沙 青岛 昆明 沈阳 郑州 福州".split()
 VEHICLES = "汽车 火车 自行车 摩托车 轮船 卡车 公共汽车".split()
-WEEKDAYS = "一二三四五六日"
-KINDS = "医生 老师 司机 歌手 农民 画家 学生 木匠 律师 厨师 船员 诗人 商人 邮递员".split()
-CHARACTERS = "春夏秋冬山水风云花鸟鱼虫天地日月星光东西南北江河湖海松竹梅兰金木火土"
-
-
-def _problem(family: str, question: str, answer: object, steps: str = "") -> Problem:
-    return Problem(question, str(answer), "zh", family, steps)
 
 
 def sums(rng: random.Random) -> Problem:
@@ -36,7 +36,7 @@ def sums(rng: random.Random) -> Problem:
         lines.append(f"{total} {sign} {term} = {value}")
         total, expression = value, f"{expression} {sign} {term}"
     ask = rng.choice(("计算：{}。", "{} 等于多少？", "求 {} 的值。", "请算出 {} 的结果。"))
-    return _problem("sums", ask.format(expression), total, "，".join(lines) + "。")
+    return chinese_problem("sums", ask.format(expression), total, "，".join(lines) + "。")
 
 
 def products(rng: random.Random) -> Problem:
@@ -47,7 +47,7 @@ def products(rng: random.Random) -> Problem:
     lines = [f"{left} × {part} = {left * part}" for part in parts if part]
     ask = rng.choice(("计算：{}。", "{} 等于多少？", "求 {} 的积。"))
     steps = "，".join(lines) + f"，合起来是 {left * right}。"
-    return _problem("products", ask.format(f"{left} × {right}"), left * right, steps)
+    return chinese_problem("products", ask.format(f"{left} × {right}"), left * right, steps)
 
 
 def remainders(rng: random.Random) -> Problem:
@@ -61,7 +61,7 @@ def remainders(rng: random.Random) -> Problem:
         f"还剩几{unit}？"
     )
     steps = f"{people} × {each} = {people * each}，{total} - {people * each} = {rest}。"
-    return _problem("remainders", question, f"每人 {each} {unit}，剩 {rest} {unit}", steps)
+    return chinese_problem("remainders", question, f"每人 {each} {unit}，剩 {rest} {unit}", steps)
 
 
 def divisors(rng: random.Random) -> Problem:
@@ -73,10 +73,10 @@ def divisors(rng: random.Random) -> Problem:
         x, y = y, x % y
     steps = "，".join(lines) + f"，所以最大公约数是 {x}"
     if rng.random() < 0.5:
-        return _problem("divisors", f"{a} 和 {b} 的最大公约数是多少？", x, steps + "。")
+        return chinese_problem("divisors", f"{a} 和 {b} 的最大公约数是多少？", x, steps + "。")
     multiple = a * b // x
     steps += f"，最小公倍数是 {a} × {b} ÷ {x} = {multiple}。"
-    return _problem("divisors", f"{a} 和 {b} 的最小公倍数是多少？", multiple, steps)
+    return chinese_problem("divisors", f"{a} 和 {b} 的最小公倍数是多少？", multiple, steps)
 
 
 def equations(rng: random.Random) -> Problem:
@@ -89,7 +89,7 @@ def equations(rng: random.Random) -> Problem:
     steps = (
         f"{factor}x = {right} {back} {shift} = {factor * x}，x = {factor * x} ÷ {factor} = {x}。"
     )
-    return _problem("equations", question, x, steps)
+    return chinese_problem("equations", question, x, steps)
 
 
 def shopping(rng: random.Random) -> Problem:
@@ -108,11 +108,11 @@ def shopping(rng: random.Random) -> Problem:
         f"= {count2 * price2} 元，一共 {count1 * price1} + {count2 * price2} = {total} 元"
     )
     if rng.random() < 0.5:
-        return _problem("shopping", story + "一共用了多少元？", f"{total} 元", steps + "。")
+        return chinese_problem("shopping", story + "一共用了多少元？", f"{total} 元", steps + "。")
     paid = (total // 100 + 1) * 100
     steps += f"，{paid} - {total} = {paid - total} 元。"
     question = f"{story}付了 {paid} 元，应找回多少元？"
-    return _problem("shopping", question, f"{paid - total} 元", steps)
+    return chinese_problem("shopping", question, f"{paid - total} 元", steps)
 
 
 def journeys(rng: random.Random) -> Problem:
@@ -125,7 +125,7 @@ def journeys(rng: random.Random) -> Problem:
             f"一辆{vehicle}从{start}开往{end}，每小时行 {speed} 千米，行了 {hours} 小时，"
             f"一共行了多少千米？"
         ).replace("一辆轮船", "一艘轮船")
-        return _problem(
+        return chinese_problem(
             "journeys", question, f"{distance} 千米", f"{speed} × {hours} = {distance}。"
         )
     other = rng.randint(10, 120)
@@ -135,7 +135,7 @@ def journeys(rng: random.Random) -> Problem:
         f"{other} 千米，两地相距 {both * hours} 千米，几小时后相遇？"
     )
     steps = f"速度和是 {speed} + {other} = {both}，{both * hours} ÷ {both} = {hours}。"
-    return _problem("journeys", question, f"{hours} 小时", steps)
+    return chinese_problem("journeys", question, f"{hours} 小时", steps)
 
 
 def cages(rng: random.Random) -> Problem:
@@ -149,7 +149,7 @@ def cages(rng: random.Random) -> Problem:
         f"所以兔有 {2 * rabbits} ÷ 2 = {rabbits} 只，鸡有 {heads} - {rabbits} = {hens} 只。"
     )
     question = f"笼子里有鸡和兔共 {heads} 只，一共有 {legs} 条腿，{ask}有几只？"
-    return _problem("cages", question, f"{hens if ask == '鸡' else rabbits} 只", steps)
+    return chinese_problem("cages", question, f"{hens if ask == '鸡' else rabbits} 只", steps)
 
 
 def ages(rng: random.Random) -> Problem:
@@ -165,7 +165,7 @@ def ages(rng: random.Random) -> Problem:
         f"{older}今年 {age} + {gap} = {age + gap} 岁，{years} 年后两人是 {age + gap + years} 岁和 "
         f"{age + years} 岁，一共 {total} 岁。"
     )
-    return _problem("ages", question, f"{total} 岁", steps)
+    return chinese_problem("ages", question, f"{total} 岁", steps)
 
 
 def discounts(rng: random.Random) -> Problem:
@@ -178,7 +178,7 @@ def discounts(rng: random.Random) -> Problem:
         f"{name}买 {count} {unit}要付多少元？"
     )
     steps = f"打折后每{unit} {price} × 0.{tenths} = {one} 元，{one} × {count} = {one * count} 元。"
-    return _problem("discounts", question, f"{one * count} 元", steps)
+    return chinese_problem("discounts", question, f"{one * count} 元", steps)
 
 
 def rectangles(rng: random.Random) -> Problem:
@@ -189,15 +189,17 @@ def rectangles(rng: random.Random) -> Problem:
         question = f"一个长方形长 {length} 厘米，宽 {width} 厘米，周长是多少厘米？"
         half = length + width
         steps = f"({length} + {width}) × 2 = {half} × 2 = {2 * half}。"
-        return _problem("rectangles", question, f"{2 * half} 厘米", steps)
+        return chinese_problem("rectangles", question, f"{2 * half} 厘米", steps)
     area = length * width
     if kind == 1:
         question = f"一个长方形长 {length} 厘米，宽 {width} 厘米，面积是多少平方厘米？"
-        return _problem(
+        return chinese_problem(
             "rectangles", question, f"{area} 平方厘米", f"{length} × {width} = {area}。"
         )
     question = f"一个长方形的面积是 {area} 平方厘米，长是 {length} 厘米，宽是多少厘米？"
-    return _problem("rectangles", question, f"{width} 厘米", f"{area} ÷ {length} = {width}。")
+    return chinese_problem(
+        "rectangles", question, f"{width} 厘米", f"{area} ÷ {length} = {width}。"
+    )
 
 
 def sequences(rng: random.Random) -> Problem:
@@ -211,64 +213,7 @@ def sequences(rng: random.Random) -> Problem:
         terms = [start * factor**number for number in range(6)]
         steps = f"每一项是前一项的 {factor} 倍，{terms[4]} × {factor} = {terms[5]}。"
     shown = "，".join(map(str, terms[:5]))
-    return _problem("sequences", f"找规律填数：{shown}，下一个数是多少？", terms[5], steps)
-
-
-def weekdays(rng: random.Random) -> Problem:
-    """星期推算."""
-    today, days = rng.randrange(7), rng.randint(2, 400)
-    later = (today + days) % 7
-    question = f"今天是星期{WEEKDAYS[today]}，再过 {days} 天是星期几？"
-    steps = f"{days} 除以 7 余 {days % 7}，从星期{WEEKDAYS[today]}往后数 {days % 7} 天。"
-    return _problem("weekdays", question, f"星期{WEEKDAYS[later]}", steps)
-
-
-def orders(rng: random.Random) -> Problem:
-    """传递关系: three or four people compared, out of order."""
-    more, less = rng.choice((("高", "矮"), ("重", "轻"), ("大", "小")))
-    what = {"高": "最高", "重": "最重", "大": "年龄最大"}[more]
-    least = {"矮": "最矮", "轻": "最轻", "小": "年龄最小"}[less]
-    people = rng.sample(NAMES, rng.randint(3, 4))
-    facts = [
-        f"{a}比{b}{more}" if rng.random() < 0.5 else f"{b}比{a}{less}" for a, b in pairwise(people)
-    ]
-    rng.shuffle(facts)
-    top = rng.random() < 0.5
-    steps = f"从{more}到{less}依次是" + "、".join(people) + "。"
-    question = "，".join(facts) + f"。谁{what if top else least}？"
-    return _problem("orders", question, people[0 if top else -1], steps)
-
-
-def syllogisms(rng: random.Random) -> Problem:
-    """三段论: two premises about three kinds, valid or not."""
-    a, b, c = rng.sample(KINDS, 3)
-    premises, conclusion, valid, steps = rng.choice(
-        (
-            (f"所有的{a}都是{b}，所有的{b}都是{c}", f"所有的{a}都是{c}", True, "传递成立"),
-            (f"所有的{a}都是{b}，所有的{b}都是{c}", f"所有的{c}都是{a}", False, "不能反过来"),
-            (f"所有的{a}都是{b}，没有{b}是{c}", f"没有{a}是{c}", True, f"{b}之外才有{c}"),
-            (f"有的{a}是{b}，所有的{b}都是{c}", f"有的{a}是{c}", True, f"那些{a}就是{c}"),
-            (f"有的{a}是{b}，有的{b}是{c}", f"有的{a}是{c}", False, f"两部分{b}可以不同"),
-            (f"没有{a}是{b}，所有的{c}都是{b}", f"没有{a}是{c}", True, f"{c}都在{b}之中"),
-            (f"所有的{a}都是{b}，所有的{c}都是{b}", f"有的{a}是{c}", False, "两者可以没有交集"),
-        )
-    )
-    question = f"已知{premises}。能否推出{conclusion}？"
-    return _problem("syllogisms", question, "能" if valid else "不能", steps + "。")
-
-
-def reversals(rng: random.Random) -> Problem:
-    """倒写: characters in the other order."""
-    text = "".join(rng.choices(CHARACTERS, k=rng.randint(3, 8)))
-    steps = "从最后一个字开始：" + "、".join(reversed(text)) + "。"
-    return _problem("reversals", f"把“{text}”倒过来写。", text[::-1], steps)
-
-
-def counting(rng: random.Random) -> Problem:
-    """数字: how often a character occurs."""
-    letter, *others = rng.sample(CHARACTERS, 4)
-    text = "".join(rng.choices([letter, *others], k=rng.randint(5, 12)))
-    return _problem("counting", f"“{text}”里有几个“{letter}”？", text.count(letter))
+    return chinese_problem("sequences", f"找规律填数：{shown}，下一个数是多少？", terms[5], steps)
 
 
 def fractions(rng: random.Random) -> Problem:
@@ -278,7 +223,7 @@ def fractions(rng: random.Random) -> Problem:
     question = f"把分数 {top * factor}/{bottom * factor} 化成最简分数。"
     common = divisor * factor
     answer = f"{top // divisor}/{bottom // divisor}"
-    return _problem("fractions", question, answer, f"分子和分母都除以最大公约数 {common}。")
+    return chinese_problem("fractions", question, answer, f"分子和分母都除以最大公约数 {common}。")
 
 
 FAMILIES: dict[str, tuple[int, Draw]] = {
