@@ -74,7 +74,7 @@ def changed(module, old, new):
         ("middle", '"""About shapes."""', '"""Something else."""'),
         ("middle", "# what a square has", "# its content"),
         ("middle", "half=False", "half   =   False"),
-        ("middle", "math.floor(Square().area(side))", "(math.floor((Square().area(\n side))))"),
+        ("middle", "math.floor(Square().area(side))", "(math.floor((Square().area(  side))))"),
         ("start", "return 1", "return 2"),
         ("leaf", "return -x", "return x"),
     ],

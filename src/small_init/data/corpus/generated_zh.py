@@ -4,6 +4,7 @@ import math
 import random
 
 from small_init.data.corpus.generated_zh_words import (
+    NAMES,
     chinese_problem,
     counting,
     orders,
@@ -13,10 +14,6 @@ from small_init.data.corpus.generated_zh_words import (
 )
 from small_init.data.corpus.problems import Draw, Problem
 
-NAMES = (
-    "小明 小红 小刚 小丽 小华 小军 小芳 小强 小兰 小龙 王伟 李娜 张敏 刘洋 陈静 杨帆 赵磊 黄婷 "
-    "周杰 吴倩 徐亮 孙悦 马超 朱琳 胡斌 郭雪 林涛 何欣 高翔 罗敏"
-).split()
 GOODS = (
     "铅笔:支 橡皮:块 练习本:本 书包:个 苹果:斤 香蕉:斤 西瓜:个 牛奶:盒 面包:个 鸡蛋:斤 毛巾:条 "
     "杯子:个 足球:个 篮球:个 雨伞:把 帽子:顶 袜子:双 台灯:盏 字典:本 钢笔:支"

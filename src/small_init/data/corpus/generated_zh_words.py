@@ -1,9 +1,14 @@
 """Chinese problems about words, order and days rather than amounts."""
 
 import random
+from itertools import pairwise
 
 from small_init.data.corpus.problems import Problem
 
+NAMES = (
+    "小明 小红 小刚 小丽 小华 小军 小芳 小强 小兰 小龙 王伟 李娜 张敏 刘洋 陈静 杨帆 赵磊 黄婷 "
+    "周杰 吴倩 徐亮 孙悦 马超 朱琳 胡斌 郭雪 林涛 何欣 高翔 罗敏"
+).split()
 WEEKDAYS = "一二三四五六日"
 KINDS = "医生 老师 司机 歌手 农民 画家 学生 木匠 律师 厨师 船员 诗人 商人 邮递员".split()
 CHARACTERS = "春夏秋冬山水风云花鸟鱼虫天地日月星光东西南北江河湖海松竹梅兰金木火土"
