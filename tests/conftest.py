@@ -6,7 +6,8 @@ from tests import ROOT
 
 os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["PYTHONPATH"] = str(ROOT)  # processes that tests start find `tests` and `paper`, too
+# Processes that tests start find `tests` and `paper`, and this checkout's code.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "src")])
 
 import pytest
 

@@ -69,9 +69,14 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
         (
             "layernorm",
             "first, last = max(start, rows.start), min(stop, rows.stop)",
-            "first, last = max(start, rows.start), min(stop, rows.stop) - 1",
+            "first, last = max(start, rows.start), min(stop, rows.stop)\n"
+            "        block = block if start == 0 else -block",
         ),
         ("answers", "kept.mul_(std)", "kept.mul_(std).mul_(1 + 1e-6)"),
+        ("torchrun", "starts[dim] += first\n", "starts[dim] += first + 1\n"),
+    ],
+    "small_init.rule.groups": [
+        ("answers", 'mlp = "mlp"', 'mlp = "attention"'),
     ],
     "small_init.measure.validation": [
         (
@@ -110,6 +115,9 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
             "round(values.double().std().item(), 10)",
         ),
     ],
+    "small_init.model.weight_types": [
+        ("dense", "parts[2:]", "parts[1:]"),
+    ],
     "small_init.model.loss": [
         ("layernorm", "p *= (1 / n) / total", "p *= (1 / len(x)) / total"),
         ("layernorm", "grad_w.addmm_(p.T, x)", "grad_w = p.T @ x"),
@@ -129,7 +137,7 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
             "q_BHTK = self.query_norm(q_BHTK)",
         ),
         (
-            "layernorm",
+            "torchrun",
             "            self.readout.weight = self.embedding.weight\n",
             "            self.readout.weight.data = self.embedding.weight.data.clone()\n",
         ),
@@ -173,8 +181,9 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
             "self.last_loss * self.arm.model.context",
         ),
         ("answers", "6 * (counted -", "6 * (counted +"),
+        ("answers", "self.arm.model, self.seed)", "self.arm.model, self.seed + 1)"),
     ],
-    "small_init.measure.weights": [
+    "small_init.measure.spectra": [
         ("dense", "float(singular.square().sum() / largest)", "float(singular.sum() / largest)"),
         ("layernorm", "_COSINE_ROWS = 512", "_COSINE_ROWS = 500"),
         ("layernorm", "if config.norm is Norm.layernorm:", "if False:"),
@@ -227,20 +236,14 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
     "small_init.train.sharding": [
         ("torchrun", "return total / self.world", "return total / (self.world + 1)"),
         (
-            "torchrun",
+            "layernorm",
             "            model.readout.weight = model.embedding.weight\n",
-            "            model.readout.weight = nn.Parameter(model.embedding.weight.detach())\n",
+            "            pass\n",
         ),
         (
             "torchrun",
-            "rotary_tables(arm.model, arm.model.context).to(self.device)",
-            "rotary_tables(arm.model, arm.model.context).to(self.device).flip(0)",
-        ),
-        ("torchrun", "whole = draw(weight, seed)", "whole = draw(weight, seed + 1)"),
-        (
-            "answers",
-            "initialise_(model, arm.init, arm.model, seed)",
-            "initialise_(model, arm.init, arm.model, seed + 1)",
+            "rotary_tables(arm.model, arm.model.context).to(device)",
+            "rotary_tables(arm.model, arm.model.context).to(device).flip(0)",
         ),
     ],
 }
