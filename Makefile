@@ -60,7 +60,7 @@ tables figures objects: $(READY) ## every table, figure or both, from the record
 	$(REPRODUCE) $@
 
 audit: $(READY) ## train N published runs anew (3) and compare, file by file; SEED=, ARM=
-	small-init audit $(if $(N),--runs $(N)) $(if $(SEED),--seed $(SEED)) $(if $(ARM),--arm $(ARM))
+	small-init audit $(if $(N),--runs $(N)) $(if $(SEED),--seed $(SEED)) $(if $(ARM),--arm $(ARM)) $(if $(FORCE),--fresh)
 
 claims: $(READY) ## the verdicts on the paper's claims
 	$(REPRODUCE) claims

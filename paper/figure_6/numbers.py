@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.cluster.hierarchy import leaves_list, linkage
 
 from paper.shared.runs import VARIANTS
-from small_init.claims.contrasts_inside import dip_of
+from small_init.claims.contrasts.condensation import dip_of
 from small_init.config import Probes, group_gammas
 from small_init.measure.spectra import random_stable_rank
 from small_init.model.weight_types import weight_type
@@ -85,7 +85,7 @@ def dips(table: pd.DataFrame) -> pd.DataFrame:
     """Dip and rise of the stable rank per run, weight type and matrix, as shares of the random one.
 
     The depth is (random − lowest), the rise (last − lowest); `dip_and_rise` is what claim C8 is
-    judged by (`contrasts_inside.dip_of`).
+    judged by (`condensation.dip_of`).
     """
     keys = ["variant", "d_model", "gamma", "arm", "seed", "type", "matrix"]
     rows = []

@@ -7,12 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from paper.shared.runs import by_seed, demand_one_arm_each, table, unique_in_order
+from paper.shared.runs import table, unique_in_order
 from small_init.claims.gains import SMALL, USUAL
 from small_init.errors import UserError
 from small_init.measure.spectra import random_stable_rank
 from small_init.model.weight_types import weight_type
 from small_init.runs.record import Run
+from small_init.runs.table import by_seed, demand_one_arm_each
 from small_init.stats.intervals import Interval, mean_interval, paired_difference
 
 UP = ("mlp.up", "mlp.experts.up")

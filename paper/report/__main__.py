@@ -27,7 +27,7 @@ from small_init.runs.plan import load_plan
 from small_init.runs.table import planned_runs
 
 READS = (
-    "configs/calibration/{profile}.yaml",
+    "configs/calibration",
     "configs/experiments",
     "paper/claims.yaml",
     "paper/report/report.typ",

@@ -123,7 +123,7 @@ def compact(value: float) -> str:
 
 
 def profile_of(runs: Sequence[Run]) -> str:
-    profiles = sorted({run.metrics["profile"] for run in runs})
+    profiles = sorted({run.profile for run in runs})
     if len(profiles) != 1:
         raise UserError(
             f"The records come from the profiles {', '.join(profiles)}; one object shows one "

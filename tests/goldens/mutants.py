@@ -67,7 +67,8 @@ def make(golden: str, *change: str) -> dict[str, Any]:
         return importlib.import_module("tests.goldens.runs").make(golden, Path(folder))
 
 
-def make_in_child(task: list[str]) -> dict[str, Any]:
+def start(task: list[str]) -> tuple[int, int]:
+    """Make a golden run in a child process: its number, and where it writes what it made."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -79,6 +80,10 @@ def make_in_child(task: list[str]) -> dict[str, Any]:
             json.dump(answer, pipe)
         os._exit(0)
     os.close(writer)
+    return child, reader
+
+
+def finish(child: int, reader: int) -> dict[str, Any]:
     with os.fdopen(reader) as pipe:
         text = pipe.read()
     _, status = os.waitpid(child, 0)
@@ -89,4 +94,9 @@ if __name__ == "__main__":
     tasks = json.load(sys.stdin)
     warnings.filterwarnings("ignore")
     import_libraries()
-    json.dump([make_in_child(task) for task in tasks], sys.stdout)
+    cores = len(os.sched_getaffinity(0))
+    made = []
+    for first in range(0, len(tasks), cores):
+        started = [start(task) for task in tasks[first : first + cores]]
+        made += [finish(*child) for child in started]
+    json.dump(made, sys.stdout)

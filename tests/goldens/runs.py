@@ -11,8 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import platform
-import re
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -37,6 +35,7 @@ from small_init.config import (
     Scheme,
     TrainConfig,
 )
+from small_init.runs.machine import cpu_vendor
 from small_init.runs.paths import PERFORMANCE_FILE
 from small_init.runs.spec import RunSpec
 from small_init.train.pretrain import train
@@ -244,11 +243,8 @@ def machine(name: str) -> str:
 
     Products in bfloat16 are oneDNN's where the processor has AVX-512, whatever ATen is told.
     """
-    cpus = Path("/proc/cpuinfo")
-    found = re.search(r"vendor_id\s*:\s*(\S+)", cpus.read_text()) if cpus.is_file() else None
-    vendor = found[1] if found else platform.processor()
     version = torch.__version__.split("+")[0]
-    kind = f"torch {version}, {torch.backends.cpu.get_cpu_capability()}, {vendor}"
+    kind = f"torch {version}, {torch.backends.cpu.get_cpu_capability()}, {cpu_vendor()}"
     by_onednn = (
         RUNS[name].arm.train.precision is Precision.bf16
         and torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -68,15 +68,11 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
         ("answers", 'from_bytes(key, "little")', 'from_bytes(key, "big")'),
         (
             "layernorm",
-            "first, last = max(start, rows.start), min(stop, rows.stop)",
-            "first, last = max(start, rows.start), min(stop, rows.stop)\n"
-            "        block = block if start == 0 else -block",
+            "torch.from_numpy(block[first - start : last - start])",
+            "torch.from_numpy(block[first - start : last - start][::-1].copy())",
         ),
         ("answers", "kept.mul_(std)", "kept.mul_(std).mul_(1 + 1e-6)"),
         ("torchrun", "starts[dim] += first\n", "starts[dim] += first + 1\n"),
-    ],
-    "small_init.rule.groups": [
-        ("answers", 'mlp = "mlp"', 'mlp = "attention"'),
     ],
     "small_init.measure.validation": [
         (
@@ -114,9 +110,6 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
             "round(values.double().pow(2).mean().sqrt().item(), 10)",
             "round(values.double().std().item(), 10)",
         ),
-    ],
-    "small_init.model.weight_types": [
-        ("dense", "parts[2:]", "parts[1:]"),
     ],
     "small_init.model.loss": [
         ("layernorm", "p *= (1 / n) / total", "p *= (1 / len(x)) / total"),
@@ -181,7 +174,11 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
             "self.last_loss * self.arm.model.context",
         ),
         ("answers", "6 * (counted -", "6 * (counted +"),
-        ("answers", "self.arm.model, self.seed)", "self.arm.model, self.seed + 1)"),
+        (
+            "answers",
+            "initialise_(self.model, self.arm.init, self.arm.model, self.seed)",
+            "initialise_(self.model, self.arm.init, self.arm.model, self.seed + 1)",
+        ),
     ],
     "small_init.measure.spectra": [
         ("dense", "float(singular.square().sum() / largest)", "float(singular.sum() / largest)"),
@@ -233,12 +230,18 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
         ("interrupted", "for n in (10, 3)]", "for n in (10, 2)]"),
         ("dense", "1 - rate * config.weight_decay", "1 - rate * config.weight_decay / 2"),
     ],
+    "small_init.model.weight_types": [
+        ("dense", '".".join(parts[2:])', '".".join(parts[3:])'),
+    ],
+    "small_init.rule.groups": [
+        ("answers", 'readout = "readout"', 'readout = "unembedding"'),
+    ],
     "small_init.train.sharding": [
         ("torchrun", "return total / self.world", "return total / (self.world + 1)"),
         (
-            "layernorm",
+            "torchrun",
             "            model.readout.weight = model.embedding.weight\n",
-            "            pass\n",
+            "            model.readout.weight = torch.nn.Parameter(1 * model.embedding.weight)\n",
         ),
         (
             "torchrun",

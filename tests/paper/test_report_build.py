@@ -37,7 +37,7 @@ def build(project, script, monkeypatch) -> Callable[[], str]:
         write_text(folder / "perf.json", json.dumps({"seconds": 1800, "threads": 2}))
     shutil.copytree(PAPER, "paper", ignore=shutil.ignore_patterns("__pycache__"))
     report = script("report")
-    monkeypatch.setattr(report, "TEMPLATE", Path("paper/report.typ"))
+    monkeypatch.setattr(report, "TEMPLATE", Path("paper/report/report.typ"))
     plt = script("shared.style").plt
     fig = plt.figure(figsize=(1, 1))
     for page in (*(n for n in object_names() if n.startswith("figure")), "figure-t2"):

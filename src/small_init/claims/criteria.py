@@ -78,8 +78,9 @@ class ClaimSet:
 def load_claims(path: Path = CLAIMS) -> ClaimSet:
     """Read and check the claims; names in braces are replaced by their numbers.
 
-    Raises UserError for a misspelt or missing key, an unknown object, a missing or repeated claim,
-    and a number in braces that is defined nowhere.
+    Raises:
+        UserError: a misspelt or missing key, an object that has no script in paper/, a missing or
+            repeated claim, or a number in braces that is defined nowhere.
     """
     claim_set = merged(ClaimSet(), load_yaml(path), where=str(path))
     found = [claim.id for claim in claim_set.claims]

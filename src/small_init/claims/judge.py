@@ -12,7 +12,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from small_init.claims.contrasts import evidence_of
+from small_init.claims.contrasts.registry import evidence_of
 from small_init.claims.criteria import ClaimSet, load_claims
 from small_init.claims.verdicts import judge_all, plain
 from small_init.errors import UserError

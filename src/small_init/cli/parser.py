@@ -105,7 +105,18 @@ def build_parser() -> argparse.ArgumentParser:
     )
     reproduce.add_argument("targets", nargs="*", help="stages (default: all)")
     reproduce.add_argument("--force", action="store_true", help="run the targets again in any case")
-    for sub in (pretrain, reproduce):
+    audit = command(
+        "audit", run_commands.audit_command, "Train published runs anew and compare them by file."
+    )
+    audit.add_argument(
+        "--runs", type=int, help="how many, at random (default: 3; with --arm all of its seeds)"
+    )
+    audit.add_argument("--seed", type=int, default=0, help="of the choice (default: 0)")
+    audit.add_argument("--arm", nargs="+", default=[], help="choose among these arms' runs")
+    audit.add_argument(
+        "--fresh", action="store_true", help="also train anew what an interrupted audit has trained"
+    )
+    for sub in (pretrain, reproduce, audit):
         sub.add_argument("--jobs", type=int, help="runs at a time (default: one a core or GPU)")
     claims = command(
         "claims", result_commands.claims_command, "Judge the paper's claims on the records."

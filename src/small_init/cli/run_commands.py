@@ -42,6 +42,12 @@ def reproduce_command(arguments: argparse.Namespace) -> None:
     reproduce(arguments.targets, arguments.jobs, arguments.force)
 
 
+def audit_command(arguments: argparse.Namespace) -> None:
+    from small_init.launch.audit import audit
+
+    audit(arguments.runs, arguments.seed, arguments.arm, arguments.jobs, arguments.fresh)
+
+
 def consolidate_command(arguments: argparse.Namespace) -> None:
     from small_init.launch.consolidate import consolidate
 

@@ -41,7 +41,7 @@ class Checkpoint:
 
     @property
     def profile(self) -> str:
-        return self.run.metrics["profile"]
+        return self.run.profile
 
     @cached_property
     def published(self) -> str | None:
@@ -51,8 +51,8 @@ class Checkpoint:
                 return (file.metadata() or {}).get(_TOKENIZER)
         except FileNotFoundError:
             raise UserError(
-                f"There are no weights at {self.weights}; make them with "
-                f"`dvc repro` or `small-init pretrain --arm {self.run.arm}`."
+                f"There are no weights at {self.weights}; train the arm again with "
+                f"`small-init pretrain --arm {self.run.arm}`."
             ) from None
         except SafetensorError:
             raise self._other_weights() from None
@@ -92,7 +92,7 @@ class Checkpoint:
         else:
             home = Path("data") / self.profile
             path, meta = home / "tokenizer.json", home / "packed" / "meta.json"
-            same = meta.is_file() and sha256(meta) == self.run.metrics["data"]["meta_sha256"]
+            same = meta.is_file() and sha256(meta) == self.run.metrics.data.meta_sha256
             known = json.loads(meta.read_text())["tokenizer_sha256"] if same else None
             way_out = "rebuild that with `dvc repro pack`, or train the arm again."
         tokenizer = load_tokenizer(path)

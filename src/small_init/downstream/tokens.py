@@ -165,10 +165,8 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
 
 def load_model(config: ModelConfig, path: Path) -> Transformer:
     """A trained model from its saved weights, in float32 on the CPU."""
-    remedy = (
-        f"fetch it with `dvc pull {path.parent}`, or train it again with "
-        f"`small-init pretrain --arm {path.parent.name}`."
-    )
+    # Weights are kept beside the pipeline, not by it: a clone has the records alone.
+    remedy = f"train it again with `small-init pretrain --arm {path.parent.name}`."
     if not path.is_file():
         raise UserError(f"{path} does not exist; {remedy}")
     model = Transformer(config)
@@ -208,7 +206,7 @@ def write_log_probabilities(plan: Plan, key: str) -> None:
     tokens = PackedTokens(packed_folder(plan.profile))
     for seed in plan.arms[key].seeds:
         run = load_run(plan.profile, key, seed)
-        if run.metrics["data"]["meta_sha256"] != tokens.sha256:
+        if run.metrics.data.meta_sha256 != tokens.sha256:
             raise UserError(
                 f"{run.folder} was trained on another corpus than {tokens.folder} holds; train it "
                 f"again with `small-init pretrain --arm {key}`."

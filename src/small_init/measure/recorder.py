@@ -38,7 +38,9 @@ from small_init.measure.spectra import (
 from small_init.measure.validation import validate
 from small_init.model.moe import routing
 from small_init.runs.code_identity import run_digest
+from small_init.runs.machine import cpu_vendor
 from small_init.runs.paths import PERFORMANCE_FILE
+from small_init.runs.record import Metrics
 from small_init.runs.schedule import curve_steps, decay_left, learning_rate_factor, snapshot_steps
 from small_init.runs.spec import RunSpec
 
@@ -207,12 +209,12 @@ def probe_windows(tokens: PackedTokens, arm: ArmConfig) -> Tensor:
 
 
 def write_record(
-    scratch: Path, metrics: dict, recorder: Recorder, init: dict, performance: dict
+    scratch: Path, metrics: Metrics, recorder: Recorder, init: dict, performance: dict
 ) -> None:
     """All files under a temporary name, then one rename: a folder `record` is a whole record."""
     draft = scratch / "record.tmp"
     shutil.rmtree(draft, ignore_errors=True)
-    write_text(draft / "metrics.json", json_text(rounded(metrics)))
+    write_text(draft / "metrics.json", json_text(rounded(metrics.plain())))
     write_text(draft / "curve.csv", csv_text(recorder.curve))
     if recorder.probes is not Probes.none:
         write_text(draft / "spectra.csv", csv_text(recorder.spectra))
@@ -242,7 +244,7 @@ def performance(seconds: float, spec: RunSpec, module: Any) -> dict[str, Any]:
         **({"mfu": round(utilisation, 4)} if utilisation else {}),
         "peak_memory_bytes": peak * (1 if sys.platform == "darwin" else 1024),
         "device": platform.processor() or platform.machine(), "threads": torch.get_num_threads(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(), "cpu_vendor": cpu_vendor(),
         "code": run_digest(), "python": platform.python_version(),
         "torch": torch.__version__, "lightning": L.__version__,
     }  # fmt: skip

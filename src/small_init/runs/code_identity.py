@@ -16,12 +16,13 @@ from small_init.runs.code_meaning import Name, Reached, reach
 # What a run is made by: its training, and the arithmetic that its process is pinned to.
 RUN_ENTRIES = (Name("small_init.train.pretrain", "train"), Name("small_init.cores", "ARITHMETIC"))
 # What a run reaches and what decides no byte of its record: sentences, places, what TensorBoard
-# shows, and the naming of the code itself.
+# shows, what kind of machine it was, and the naming of the code itself.
 LEFT_OUT = (
     "small_init.errors",
     "small_init.measure.scalars",
     "small_init.runs.code_identity",
     "small_init.runs.code_meaning",
+    "small_init.runs.machine",
     "small_init.runs.paths",
     "small_init.runs.spec",
 )

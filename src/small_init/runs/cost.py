@@ -57,7 +57,7 @@ from small_init.config import (
 UTILISATION, CHECKPOINTED_UTILISATION = 0.40, 0.30
 # Logits that `model.loss` holds at a time.
 CPU_LOSS_BLOCK, GPU_LOSS_BLOCK = 1 << 17, 1 << 27
-WEIGHT_COPIES = 3  # of final weights on disk: scratch/, models/ and DVC's cache
+WEIGHT_COPIES = 2  # of final weights on disk: in scratch/ and in models/
 # Text bytes of a record's tables, as in the published ones: a weight at one step, an activation
 # row, a weight in init.json.
 _SPECTRUM_BYTES, _ACTIVATION_BYTES, _INIT_BYTES = 170, 50, 270
