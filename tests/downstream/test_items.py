@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from small_init.data.corpus.generated import Problem, normalise, question_split
+from small_init.data.corpus.generated import normalise, question_split
+from small_init.data.corpus.problems import Problem
 from small_init.downstream import continuation, knowledge, reasoning, tasks
 from small_init.downstream.items import Item, balanced, with_wrong_answers
 from small_init.downstream.solver import MODELS, solve

@@ -37,6 +37,14 @@ ARM = "test-tiny"
 FILE = tokens_file("test", ARM, 0)
 
 
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """As in tests/conftest.py: packed tokens of the profile `test`, and no trained run."""
+    monkeypatch.chdir(tmp_path)
+    tiny.write_packed(tmp_path / "data/test/packed")
+    return tmp_path
+
+
 def byte_tokenizer() -> Tokenizer:
     """A byte-level vocabulary of 257: end of text and every byte."""
     tokenizer = Tokenizer(models.BPE())

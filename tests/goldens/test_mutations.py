@@ -72,6 +72,7 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
             "torch.from_numpy(block[first - start : last - start][::-1].copy())",
         ),
         ("answers", "kept.mul_(std)", "kept.mul_(std).mul_(1 + 1e-6)"),
+        ("torchrun", "starts[dim] += first\n", "starts[dim] += first + 1\n"),
     ],
     "small_init.measure.validation": [
         (
@@ -127,6 +128,11 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
             "layernorm",
             "q_BHTK, k_BHTK = self.query_norm(q_BHTK), self.key_norm(k_BHTK)",
             "q_BHTK = self.query_norm(q_BHTK)",
+        ),
+        (
+            "torchrun",
+            "            self.readout.weight = self.embedding.weight\n",
+            "            self.readout.weight.data = self.embedding.weight.data.clone()\n",
         ),
         (
             "answers",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
 
-from small_init.data.corpus.generated import Problem
+from small_init.data.corpus.problems import Problem
 
 # Legs of the animals that reasoning-gym counts; its plurals are the singular and an s.
 _LEGS = {
