@@ -36,8 +36,6 @@ MOST_LINES = 300
 SHARED_NAMES = {
     "config": "the configuration of a run, and in data/corpus that of a corpus",
     "documents": "documents of the text, and in stats what is averaged over documents",
-    "tasks": "the downstream tasks, and in claims/contrasts what is judged by their records",
-    "tokens": "token by token log-probabilities, and in claims/contrasts what is judged by them",
     "items": "questions of the downstream tasks, and in stats what is averaged over questions",
 }
 # What is still to be put in order: each entry goes when it no longer holds.

@@ -96,7 +96,7 @@ NAME = "figure-99"
 def make():
     runs = load(NAME)
     fig, ax = plt.subplots()
-    ax.plot(table(runs)["gamma"], table(runs)["loss"], "o")
+    ax.plot(table(runs)["gamma"], table(runs)["val_loss"], "o")
     return save_figure(fig, NAME, table(runs), runs, "An example.")
 
 
