@@ -45,7 +45,7 @@ test: $(READY) ## format, lint, types and tests
 	ruff format --check .
 	ruff check .
 	mypy
-	python -m pytest --numprocesses auto --dist loadfile
+	python -m pytest
 
 test-fast: $(READY) ## lint, and the tests that take no more than seconds: a developer's loop
 	ruff check .
