@@ -19,16 +19,13 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export DVC_NO_ANALYTICS := 1
 export SMALL_INIT_JOBS := $(or $(JOBS),$(SMALL_INIT_JOBS))
 
-OBJECTS := table-1 table-2 table-3 table-4 figure-1 figure-2 figure-3 figure-4 figure-5 figure-6 figure-7 figure-8 figure-s1 figure-s2 figure-s3
-TABLES := $(filter table-%,$(OBJECTS))
-FIGURES := $(filter figure-%,$(OBJECTS))
 REPRODUCE = small-init reproduce $(if $(FORCE),--force)
 
 .NOTPARALLEL:
-.PHONY: help setup reproduce test smoke tables figures objects claims report tensorboard profile prune bench gpu-check lock clean $(OBJECTS)
+.PHONY: help setup reproduce audit test test-fast smoke tables figures objects claims report tensorboard profile prune bench gpu-check lock clean always
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z$$(].*:.*## / {sub(/\$$\(OBJECTS\)/, "table-1, ...", $$1); printf "  %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F':.*## ' '/^[a-z].*:.*## / {sub(/%/, "N", $$1); printf "  %-22s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) ## the environment alone, in .venv
 
@@ -53,17 +50,17 @@ test: $(READY) ## format, lint, types and tests
 smoke: $(READY) ## the whole pipeline from nothing, tiny, in a scratch copy (build/smoke)
 	tools/smoke.sh
 
-$(OBJECTS): $(READY) ## one paper object, e.g. table-1, figure-4
+figure-%: $(READY) always ## one paper object, e.g. figure-4
 	$(REPRODUCE) $@
 
-tables: $(READY) ## every table
-	$(REPRODUCE) $(TABLES)
+table-%: $(READY) always ## likewise, e.g. table-1
+	$(REPRODUCE) $@
 
-figures: $(READY) ## every figure
-	$(REPRODUCE) $(FIGURES)
+tables figures objects: $(READY) ## every table, figure or both, from the records in git; FORCE=1 redraws
+	$(REPRODUCE) $@
 
-objects: $(READY) ## every table and figure from the records in git; FORCE=1 redraws them all
-	small-init reproduce $(if $(FORCE),--force) $(OBJECTS)
+audit: $(READY) ## train N published runs anew (3) and compare, file by file; SEED=, ARM=
+	small-init audit $(if $(N),--runs $(N)) $(if $(SEED),--seed $(SEED)) $(if $(ARM),--arm $(ARM))
 
 claims: $(READY) ## the verdicts on the paper's claims
 	$(REPRODUCE) claims

@@ -75,7 +75,7 @@ class Task:
 
 
 def tests(_: Task) -> dict[str, Any]:
-    command = [sys.executable, "-m", "pytest", "-m", "cuda", "tests/test_cuda.py"]
+    command = [sys.executable, "-m", "pytest", "-m", "cuda", "tests/train/test_cuda.py"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stdout)

@@ -104,7 +104,9 @@ def _transformer(setting: Setting) -> Transformer:
     if setting.compiled:
         from small_init.train.sharding import Ranks
 
-        return Ranks(ParallelConfig(compile=True)).build(ArmConfig(model=setting.shape), seed=0)
+        model = Ranks(ParallelConfig(compile=True)).build(ArmConfig(model=setting.shape))
+        initialise_(model, InitConfig(), setting.shape, seed=0)
+        return model
     model = Transformer(setting.shape)
     initialise_(model, InitConfig(), setting.shape, seed=0)
     return model

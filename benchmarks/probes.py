@@ -32,14 +32,14 @@ from small_init.config import InitConfig, ModelConfig
 from small_init.measure.activations import forward_rows
 from small_init.measure.recorder import PROBE_WINDOWS
 from small_init.measure.scalars import heat_map
-from small_init.measure.weights import (
+from small_init.measure.spectra import (
     embedding_saturation,
-    group_norms,
     matrices,
     snapshot,
     snapshot_weights,
     token_classes,
     weight_spectra,
+    weight_type_norms,
 )
 from small_init.model.init import initialise_
 from small_init.model.transformer import Transformer
@@ -84,7 +84,7 @@ class Costs:
 
     def rest(self) -> None:
         self.before = {name: p.detach().clone() for name, p in matrices(self.model)}
-        group_norms(self.model, self.before)
+        weight_type_norms(self.model, self.before)
         embedding_saturation(self.model, SHAPE, self.classes)
 
     def snapshots(self) -> None:

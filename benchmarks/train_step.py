@@ -47,9 +47,10 @@ sys.path.insert(0, sys.argv[1])
 import tiny
 os.chdir(sys.argv[2])
 tiny.write_packed(Path("data/test/packed"))
-from small_init.config import ArmConfig, merged
-from small_init.pretrain import train
-from small_init.records import RunSpec
+from small_init.config import ArmConfig
+from small_init.config_files import merged
+from small_init.runs.spec import RunSpec
+from small_init.train.pretrain import train
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 arm = merged(ArmConfig(), {"model": {"vocab_size": 64, "context": 16},
     "train": {"tokens": 64, "batch_tokens": 64, "curve_tokens": 256, "final_tokens": 256},

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from paper.shared.runs import by_seed, demand_one_arm_each, load, table, unique_in_order
+from paper.shared.runs import load, published, table, unique_in_order
 from paper.shared.style import (
     PAGE,
     gamma_look,
@@ -22,18 +22,14 @@ from paper.shared.style import (
     signed,
     size_axis,
 )
+from small_init.claims.contrasts.ladder import effective_sizes, gain_slopes
+from small_init.claims.gains import SMALL, USUAL, PairedLosses
 from small_init.errors import UserError
-from small_init.stats.fits import (
-    MIN_FIT_SIZES,
-    ScalingFit,
-    effective_size_interval,
-    fit_scaling,
-    slope_interval,
-)
-from small_init.stats.intervals import Interval, paired_difference
+from small_init.runs.table import demand_one_arm_each
+from small_init.stats.fits import MIN_FIT_SIZES, ScalingFit, fit_scaling
+from small_init.stats.intervals import Interval, mean_interval
 
 NAME = "figure-1"
-SMALL, USUAL = 1.0, 0.5
 
 
 def main() -> None:
@@ -48,6 +44,7 @@ def make() -> Path:
         raise UserError(f"{NAME} compares γ = {USUAL:g} and {SMALL:g}; its index names neither.")
     demand_one_arm_each(frame, ["variant", "d_model", "gamma"], NAME)
     variants = unique_in_order(frame["variant"])
+    losses = PairedLosses(runs)
 
     panels = len(variants) + 1
     fig, axes = plt.subplots(1, panels, figsize=(PAGE, 2.5), squeeze=False)
@@ -57,17 +54,18 @@ def make() -> Path:
     rows, notes = [], []
     for index, (variant, ax) in enumerate(zip(variants, axes, strict=False)):
         cell = frame[frame["variant"] == variant]
-        gains = differences(cell)
+        gains = differences(losses, variant)
         fits = {gamma: fit(cell, gamma) for gamma in (USUAL, SMALL)}
         draw_losses(ax, cell, fits)
         draw_differences(axes[-1], gains, variant, index)
         rows += table_rows(cell, gains, fits)
-        notes.append(note(variant, cell, gains, fits))
+        notes.append(note(variant, gain_slopes(losses, variant), gains, fits))
     axes[0].set_ylabel("validation loss (nats per token)")
     axes[-1].axhline(0, color="0.6", linewidth=0.6, zorder=0)
     axes[-1].set_ylabel(f"L({USUAL:g}) − L({SMALL:g}) (nats per token)")
     axes[-1].legend(loc="best")
-    size_axis(axes[-1].xaxis, sorted(set(frame[frame["variant"] == variants[0]]["non_embedding"])))
+    first = frame[frame["variant"] == variants[0]]
+    size_axis(axes[-1].xaxis, sorted(set(first["parameters_non_embedding"])))
     for ax in axes:
         ax.set_xlabel("parameters without embeddings")
     panel_titles(axes, [*variants, f"gain of γ = {SMALL:g}"])
@@ -77,45 +75,23 @@ def make() -> Path:
 # --- numbers -------------------------------------------------------------------------------------
 
 
-def losses(cell: pd.DataFrame, gamma: float) -> dict[float, dict[int, float]]:
-    """Size → seed → loss."""
-    arm = cell[cell["gamma"] == gamma]
-    sizes = unique_in_order(sorted(arm["non_embedding"]))
-    return {size: by_seed(arm[arm["non_embedding"] == size]) for size in sizes}
-
-
-def differences(cell: pd.DataFrame) -> list[dict[str, Any]]:
-    """Per size: the paired difference, and the effective size of γ = 1 against γ = 0.5."""
-    usual, small = losses(cell, USUAL), losses(cell, SMALL)
-    sizes = sorted(usual)
-    complete = set.intersection(*(set(usual[size]) for size in sizes)) if sizes else set()
-    baseline = {seed: [usual[size][seed] for size in sizes] for seed in sorted(complete)}
-    out = []
-    for size in sizes:
-        gain = paired_difference(usual[size], small.get(size, {}))
-        if gain is None:
-            continue
-        ratio = effective_size_interval(sizes, baseline, small[size], size)
-        out.append({"size": size, "gain": gain, "ratio": ratio})
-    return out
+def differences(losses: PairedLosses, variant: str) -> list[dict[str, Any]]:
+    """Per size that has a pair: Δ, and the effective size of γ = 1 against γ = 0.5 (claim C4)."""
+    ratios = effective_sizes(losses, variant)
+    return [
+        {
+            "size": losses.size(variant, width),
+            "gain": mean_interval(gains.values()),
+            "ratio": ratios[width],
+        }
+        for width in losses.widths(variant)
+        if (gains := losses.gains(variant, width))
+    ]
 
 
 def fit(cell: pd.DataFrame, gamma: float) -> ScalingFit | None:
     arm = cell[cell["gamma"] == gamma]
-    return fit_scaling(arm["non_embedding"].tolist(), arm["loss"].tolist())
-
-
-def gain_slope(cell: pd.DataFrame) -> Interval | None:
-    """Slope of the gain on ln N over the seeds that have both γ at every size."""
-    usual, small = losses(cell, USUAL), losses(cell, SMALL)
-    sizes = sorted(usual.keys() & small.keys())
-    if len(sizes) < 2:
-        return None
-    seeds = set.intersection(*(set(arm[size]) for arm in (usual, small) for size in sizes))
-    if not seeds:
-        return None
-    gains = {s: [usual[size][s] - small[size][s] for size in sizes] for s in sorted(seeds)}
-    return slope_interval(sizes, gains)
+    return fit_scaling(arm["parameters_non_embedding"].tolist(), arm["val_loss"].tolist())
 
 
 # --- drawing -------------------------------------------------------------------------------------
@@ -127,11 +103,11 @@ def draw_losses(ax: Axes, cell: pd.DataFrame, fits: dict[float, ScalingFit | Non
     for gamma, aside in ((USUAL, 0.965), (SMALL, 1.035)):  # so that no seed hides another
         style = gamma_look(gamma)
         arm = cell[cell["gamma"] == gamma]
-        mean = arm.groupby("non_embedding")["loss"].mean()
+        mean = arm.groupby("parameters_non_embedding")["val_loss"].mean()
         ax.plot(mean.index, mean, color=style["color"], linestyle=style["linestyle"])
         ax.plot(
-            arm["non_embedding"] * aside,
-            arm["loss"],
+            arm["parameters_non_embedding"] * aside,
+            arm["val_loss"],
             style["marker"],
             color=style["color"],
             markerfacecolor="white",
@@ -141,7 +117,7 @@ def draw_losses(ax: Axes, cell: pd.DataFrame, fits: dict[float, ScalingFit | Non
         if fitted := fits[gamma]:
             size = np.geomspace(mean.index.min(), mean.index.max(), 100)
             ax.plot(size, fitted(size), color=style["color"], linewidth=0.5, alpha=0.8)
-    size_axis(ax.xaxis, unique_in_order(sorted(cell["non_embedding"])))
+    size_axis(ax.xaxis, unique_in_order(sorted(cell["parameters_non_embedding"])))
     ax.margins(x=0.12)
     ax.legend(loc="upper right")
 
@@ -169,7 +145,7 @@ def table_rows(
 ) -> list[dict[Any, Any]]:
     """What the CSV holds: `kind` says whether a row is a run, a difference or a fit."""
     keys = ["kind", "variant", "d_model", "gamma", "non_embedding", "seed", "loss"]
-    rows: list[dict[Any, Any]] = cell.assign(kind="run")[keys].to_dict("records")
+    rows: list[dict[Any, Any]] = published(cell).assign(kind="run")[keys].to_dict("records")
     variant = cell["variant"].iloc[0]
     for g in gains:
         ratio = g["ratio"].interval
@@ -207,7 +183,7 @@ def table_rows(
 
 def note(
     variant: str,
-    cell: pd.DataFrame,
+    slopes: dict[int, float],  # seed → slope of Δ on ln N (claim C1)
     gains: list[dict[str, Any]],
     fits: dict[float, ScalingFit | None],
 ) -> str:
@@ -220,7 +196,8 @@ def note(
         )
         or "not available, no seed is shared"
     )
-    if slope := gain_slope(cell):
+    if slopes:
+        slope = mean_interval(slopes.values())
         text += (
             f". Its slope on ln N is {signed(slope.estimate)} nats per e-fold "
             f"({limits(slope.low, slope.high, slope.n)})"

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from paper.shared.runs import demand_one_arm_each, load, unique_in_order
+from paper.shared.runs import load, unique_in_order
 from paper.shared.style import (
     PAGE,
     gamma_look,
@@ -22,6 +22,7 @@ from paper.shared.style import (
 )
 from small_init.config import Gate
 from small_init.runs.record import Run
+from small_init.runs.table import demand_one_arm_each
 
 NAME = "figure-3"
 SINK = 0.3  # α₀ above which a head is a sink, as in claims.yaml, C3

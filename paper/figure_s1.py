@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from paper.shared.runs import demand_one_arm_each, load, table, unique_in_order
+from paper.shared.runs import load, published, table, unique_in_order
 from paper.shared.style import (
     PAGE,
     gamma_look,
@@ -18,6 +18,7 @@ from paper.shared.style import (
     save_figure,
     size_axis,
 )
+from small_init.runs.table import demand_one_arm_each
 from small_init.stats.fits import log_minimum
 
 NAME = "figure-s1"
@@ -37,23 +38,24 @@ def make() -> Path:
     cells = unique_in_order(zip(frame["d_model"], frame["variant"], strict=True))
     cells.sort(key=lambda cell: cell[0])  # a row of panels per width; variants keep their order
 
-    columns = min(len(cells), 2)
-    lines = -(-len(cells) // columns)
-    fig, grid = plt.subplots(lines, columns, figsize=(PAGE, 2.6 * lines), squeeze=False)
+    across = min(len(cells), 2)
+    lines = -(-len(cells) // across)
+    fig, grid = plt.subplots(lines, across, figsize=(PAGE, 2.6 * lines), squeeze=False)
     axes = list(grid.flat)
     for spare in axes[len(cells) :]:
         spare.remove()
     for ax, (width, variant) in zip(axes, cells, strict=False):
         draw(ax, frame, [o for o in optima if (o["d_model"], o["variant"]) == (width, variant)])
     panel_titles(axes[: len(cells)], [f"{variant}, d = {width}" for width, variant in cells])
-    rows = frame[["variant", "d_model", "gamma", "lr", "seed", "loss"]].assign(kind="run")
+    columns = ["variant", "d_model", "gamma", "lr", "seed", "val_loss"]
+    rows = published(frame[columns]).assign(kind="run")
     data = pd.concat([rows, pd.DataFrame(optima)], ignore_index=True)
     return save_figure(fig, NAME, data, runs, caption(optima))
 
 
 def optimum(curve: pd.DataFrame) -> dict[str, Any]:
     """The vertex in ln(rate) of one γ's mean losses, or the best rate where that is an edge."""
-    mean = curve.groupby("lr")["loss"].mean()
+    mean = curve.groupby("lr")["val_loss"].mean()
     found = log_minimum(mean.index.tolist(), mean.tolist())
     first = curve.iloc[0]
     return {
@@ -73,10 +75,10 @@ def draw(ax: Axes, frame: pd.DataFrame, optima: list[dict[str, Any]]) -> None:
         curve = frame.merge(pd.DataFrame([found])[["variant", "d_model", "gamma"]])
         style = gamma_look(found["gamma"])
         color = style["color"]
-        mean = curve.groupby("lr")["loss"].mean()
+        mean = curve.groupby("lr")["val_loss"].mean()
         label = f"γ = {found['gamma']:g}" + (" (edge)" if found["edge"] else "")
         ax.plot(mean.index, mean, color=color, linestyle=style["linestyle"])
-        ax.plot(curve["lr"], curve["loss"], style["marker"], color=color, markersize=3)
+        ax.plot(curve["lr"], curve["val_loss"], style["marker"], color=color, markersize=3)
         face = "white" if found["edge"] else color
         ax.plot(found["lr"], found["loss"], style["marker"], color=color, markerfacecolor=face,
                 markersize=8, markeredgewidth=1.2, alpha=0.9)  # fmt: skip

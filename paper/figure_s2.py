@@ -78,7 +78,7 @@ def row(run: Run, label: str) -> dict[str, Any]:
         "step_of_lowest": rank.idxmin(),
         "stable_rank_last": rank.iloc[-1],
         "share_lowest": rank.min() / of_random,
-        "clipped_share": run.metrics["clipped_share"],
+        "clipped_share": run.metrics.clipped_share,
     }
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from paper.shared.runs import demand_one_arm_each, load
+from paper.shared.runs import load
 from paper.shared.style import PAGE, look, panel_titles, plt, run_script, save_figure
 from small_init.runs.record import Run
+from small_init.runs.table import demand_one_arm_each
 
 NAME = "figure-s3"
 # Validation sources of the task (`small_init.data.composite`) and what their panels are called.
@@ -61,7 +62,7 @@ def row(run: Run) -> dict[str, Any]:
         "n_layers": config.model.n_layers,
         "weight_decay": config.optimizer.weight_decay,
         "gamma": config.init.gamma,
-        **run.metrics["final"]["accuracy_by_source"],
+        **(run.metrics.final.accuracy_by_source or {}),
     }
 
 

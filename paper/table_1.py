@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from paper.shared.runs import by_seed, demand_one_arm_each, load, table, unique_in_order
+from paper.shared.runs import load, published, table, unique_in_order
 from paper.shared.style import Row, compact, limits, run_script, save_table, signed
+from small_init.runs.table import by_seed, demand_one_arm_each
 from small_init.stats.intervals import noise_floor, paired_difference
 
 NAME = "table-1"
@@ -31,7 +32,7 @@ def make() -> Path:
 
 def row(cell: pd.DataFrame) -> dict[str, Any]:
     """One variant at one width, all its γ."""
-    first = cell.iloc[0]
+    first = published(cell).iloc[0]
     out: dict[str, Any] = {
         key: first[key]
         for key in ("variant", "d_model", "parameters", "non_embedding", "tokens", "flops")

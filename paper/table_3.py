@@ -7,16 +7,16 @@ from typing import Any
 
 import pandas as pd
 
-from paper.shared.runs import by_seed, demand_one_arm_each, load, table
+from paper.shared.runs import load, table
 from paper.shared.style import Row, limits, run_script, save_table, signed
-from small_init.claims.contrasts import FACTORIAL
-from small_init.claims.gains import SMALL, USUAL
+from small_init.claims.contrasts.factors import FACTORIAL, FACTORS, factorial_losses, is_full
+from small_init.claims.gains import SMALL, USUAL, PairedLosses
 from small_init.errors import UserError
+from small_init.runs.table import demand_one_arm_each
 from small_init.stats.factorial import factorial_effects
 from small_init.stats.intervals import Interval
 
 NAME = "table-3"
-FACTORS = ("γ", "ε", "gate")  # high levels: γ = 1, ε = 1e-12, elementwise gate
 # Beside the design: the literal ε of the standard setting, inert at small width.
 LITERAL = {"literal": False, "gated-literal": True}
 
@@ -33,25 +33,10 @@ def make() -> Path:
     if len(widths) != 1:
         raise UserError(f"{NAME} needs runs of one width, its index names {len(widths)}.")
     demand_one_arm_each(frame, ["variant", "gamma"], NAME)
-    cells = cell_losses(frame)
-    effects = factorial_effects(cells, FACTORS) if full(cells) else {}
+    cells = factorial_losses(PairedLosses(runs), widths[0])
+    effects = factorial_effects(cells, FACTORS) if is_full(cells) else {}
     rows = cell_rows(frame) + [effect_row(name, value) for name, value in effects.items()]
     return save_table(NAME, rows, COLUMNS, caption(widths[0], effects, cells), runs)
-
-
-def cell_losses(frame: pd.DataFrame) -> dict[tuple[bool, ...], dict[int, float]]:
-    """(γ = 1, small ε, gate) → seed → loss, for the cells that were run."""
-    out: dict[tuple[bool, ...], dict[int, float]] = {}
-    for variant, levels in FACTORIAL.items():
-        for gamma in (USUAL, SMALL):
-            cell = frame[(frame["variant"] == variant) & (frame["gamma"] == gamma)]
-            if len(cell):
-                out[(gamma == SMALL, *levels)] = by_seed(cell)
-    return out
-
-
-def full(cells: dict) -> bool:
-    return len(cells) == 2 ** len(FACTORS)
 
 
 def cell_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -61,7 +46,7 @@ def cell_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
         for gamma in (USUAL, SMALL):
             cell = frame[(frame["variant"] == variant) & (frame["gamma"] == gamma)]
             if len(cell):
-                losses = cell["loss"]
+                losses = cell["val_loss"]
                 rows.append(
                     {
                         "kind": "cell",
@@ -111,7 +96,7 @@ COLUMNS = {
 
 
 def caption(width: int, effects: dict[str, Interval], cells: dict[tuple[bool, ...], Any]) -> str:
-    if not full(cells):
+    if not is_full(cells):
         missing = 2 ** len(FACTORS) - len(cells)
         found = f"{missing} of the eight cells were not run, so no effect can be computed."
     elif not effects:

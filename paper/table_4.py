@@ -13,6 +13,7 @@ from small_init.runs.paths import claims_file
 from small_init.runs.record import load_runs
 
 NAME = "table-4"
+READS = ("paper/claims.yaml", "results/{profile}/claims.json")
 
 
 def main() -> None:

@@ -1,12 +1,13 @@
-"""What tests that train share; torch reads these variables once, when it is imported."""
+"""What tests share that train; torch and numpy read the variables once, when imported."""
 
 import os
 
+from small_init.cores import ARITHMETIC, LINEAR_ALGEBRA
 from tests import ROOT
 
-os.environ.setdefault("ATEN_CPU_CAPABILITY", "avx2")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["PYTHONPATH"] = str(ROOT)  # processes that tests start find `tests` and `paper`, too
+os.environ |= ARITHMETIC | LINEAR_ALGEBRA
+# Processes that tests start import the code of this checkout, and `tests` and `paper`.
+os.environ["PYTHONPATH"] = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
 
 import pytest
 
@@ -14,11 +15,17 @@ from tests import tiny
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def packed_project(tmp_path, monkeypatch):
     """An empty project root with a packed corpus for the profile `test`; the current directory."""
     monkeypatch.chdir(tmp_path)
     tiny.write_packed(tmp_path / "data/test/packed")
     return tmp_path
+
+
+@pytest.fixture
+def project(packed_project):
+    """Folders of tests that need another project have their own."""
+    return packed_project
 
 
 @pytest.fixture

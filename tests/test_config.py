@@ -1,12 +1,15 @@
 """Configuration: misspelt keys and wrong values are one sentence; every reader sees one number."""
 
+from dataclasses import fields
+
 import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from small_init.config import ArmConfig, check, differences
+from small_init.config import ArmConfig, InitConfig, check, differences
 from small_init.config_files import load_yaml, merged
 from small_init.errors import UserError
+from small_init.rule.groups import DRAWN_GROUPS
 from tests import ROOT
 
 FILES = sorted(ROOT.glob("configs/**/*.yaml"))
@@ -112,3 +115,8 @@ def test_unreadable_files_are_one_sentence(tmp_path):
     (tmp_path / "bad.yaml").write_text("a: [1\nb: 2\n")
     with pytest.raises(UserError, match=r"not valid YAML \(line"):
         load_yaml(tmp_path / "bad.yaml")
+
+
+def test_every_group_of_weights_can_have_a_gamma_of_its_own():
+    own = {f.name for f in fields(InitConfig)} - {"scheme", "gamma", "depth_scaled"}
+    assert own == {group.value for group in DRAWN_GROUPS}, "InitConfig names the groups of the rule"

@@ -16,7 +16,7 @@ from paper.figure_2.numbers import (
     delay_table,
     point,
 )
-from paper.shared.runs import by_seed, demand_one_arm_each, load
+from paper.shared.runs import load, published
 from paper.shared.style import (
     PAGE,
     compact,
@@ -31,6 +31,7 @@ from paper.shared.style import (
     signed,
     step_axis,
 )
+from small_init.runs.table import by_seed, demand_one_arm_each
 from small_init.stats.intervals import paired_difference
 
 NAME = "figure-2"
@@ -70,8 +71,8 @@ def make() -> Path:
     )
     data = pd.concat(
         [
-            points.assign(kind="run"),
-            control.assign(kind="control"),
+            published(points).assign(kind="run"),
+            published(control).assign(kind="control"),
             classes.assign(kind="class"),
             delays.assign(kind="delay"),
         ],
@@ -104,14 +105,14 @@ def draw_axis(ax: Axes, axis: pd.DataFrame) -> None:
     for gamma in sorted(set(axis["gamma"])):
         style = gamma_look(gamma)
         for _, cell in axis[axis["gamma"] == gamma].groupby("d_model"):
-            mean = cell.groupby("eps_over_variance")["loss"].mean()
+            mean = cell.groupby("eps_over_variance")["val_loss"].mean()
             ax.plot(mean.index, mean, color=style["color"], linestyle=style["linestyle"])
             for literal, face in ((False, style["color"]), (True, "white")):
                 some = cell[(cell["norm_eps"] == LITERAL_EPS) == literal]
-                ax.plot(some["eps_over_variance"], some["loss"], style["marker"],
+                ax.plot(some["eps_over_variance"], some["val_loss"], style["marker"],
                         color=style["color"], markerfacecolor=face)  # fmt: skip
             ring = cell[cell["variant"] == "standard"]
-            ax.plot(ring["eps_over_variance"], ring["loss"], "o", color=style["color"],
+            ax.plot(ring["eps_over_variance"], ring["val_loss"], "o", color=style["color"],
                     markerfacecolor="none", markersize=9, markeredgewidth=0.8)  # fmt: skip
         ax.plot([], [], **style, label=f"γ = {gamma:g}")
     ax.plot([], [], "o", color="0.3", markerfacecolor="white", label="ε = 1e-5, literal")
@@ -129,9 +130,9 @@ def draw_control(ax: Axes, control: pd.DataFrame) -> None:
         cell = control[control["gamma_embedding"] == gamma]
         place = cell["norm_eps"].map(sizes.index)
         style = look((4, 2)[index % 2])
-        mean = cell.groupby(place)["loss"].mean()
+        mean = cell.groupby(place)["val_loss"].mean()
         ax.plot(mean.index, mean, color=style["color"], linestyle=style["linestyle"])
-        ax.plot(place, cell["loss"], style["marker"], color=style["color"])
+        ax.plot(place, cell["val_loss"], style["marker"], color=style["color"])
         ax.plot([], [], **style, label=f"embedding std d$^{{-{gamma:g}}}$")
     ax.set_xticks(range(len(sizes)), [f"ε = {size:.3g}" for size in sizes])
     ax.set_xlim(-0.3, max(len(sizes), 2) - 0.7)
@@ -248,7 +249,7 @@ def control_words(control: pd.DataFrame) -> str:
     said = []
     for gamma, cell in control.groupby("gamma_embedding"):
         parts = [
-            f"{group['loss'].mean():.3f} at ε = {eps:.3g} "
+            f"{group['val_loss'].mean():.3f} at ε = {eps:.3g} "
             f"(norm output {group['norm_rms'].mean():.2f})"
             for eps, group in cell.groupby("norm_eps")
         ]

@@ -31,7 +31,7 @@ def point(run: Run) -> dict[str, Any]:
         "eps_over_variance": config.model.norm_eps / std**2,
         "norm_rms": run.init["residual_flow"]["attention_norm_rms"][0],
         "norm_rms_theory": norm_rms(std, config.model.norm_eps),
-        "loss": run.val_loss,
+        "val_loss": run.val_loss,
     }
 
 

@@ -26,8 +26,9 @@ from paper.figure_4.numbers import (
     mean_rows,
     minimum,
 )
-from paper.shared.runs import demand_one_arm_each, load, table, unique_in_order
+from paper.shared.runs import load, table, unique_in_order
 from paper.shared.style import PAGE, limits, panel_titles, plt, run_script, save_figure
+from small_init.runs.table import demand_one_arm_each
 
 NAME = "figure-4"
 

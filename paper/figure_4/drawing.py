@@ -64,7 +64,7 @@ def loss_curves(
         point = {k: v for k, v in style.items() if k != "label"} | {"linestyle": "none"}
         ax.plot(mean.index, mean - mean.min(), color=style["color"], linestyle=style["linestyle"])
         aside = 0.02 * (index - (len(curves) - 1) / 2)  # so that no seed hides another
-        ax.plot(curve["gamma"] + aside, curve["loss"] - mean.min(),
+        ax.plot(curve["gamma"] + aside, curve["val_loss"] - mean.min(),
                 **point | {"markersize": 2.5, "markeredgewidth": 0.7})  # fmt: skip
         ax.plot([], [], **style)
         if found := vertices.get(tuple(curve[name].iloc[0] for name in CURVE)):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from small_init.config import ArmConfig, Gate, Probes
+from paper.shared.runs import published
+from small_init.claims.contrasts.optimum import LowestLoss, lowest_loss
+from small_init.config import ArmConfig, Gate, Norm, Probes, Scheme, group_gammas
 from small_init.errors import UserError
-from small_init.rule.theory import attention_flow, mlp_flow, uncovered
+from small_init.rule.theory import attention_flow, mlp_flow
 from small_init.runs.record import Run
 from small_init.stats.fits import quadratic_minimum
-from small_init.stats.intervals import mean_interval
 
 CURVE = ["variant", "d_model", "context"]  # a curve is the loss over γ at one of each
 MIN_GAMMAS = 3  # a parabola has three parameters
@@ -60,6 +60,19 @@ def place(config: ArmConfig, seed: int) -> dict[str, Any]:
         "gated": model.gate is not Gate.none,
         "context": model.context,
     }
+
+
+def uncovered(config: ArmConfig) -> str | None:
+    """What an arm has that the derivation of `rule.theory` does not cover, or None."""
+    model, init = config.model, config.init
+    faults = {
+        f"the scheme {init.scheme.name}": init.scheme is not Scheme.gamma,
+        "a γ per weight group": bool(group_gammas(init)),
+        "depth-scaled output projections": init.depth_scaled,
+        "a headwise gate": model.gate is Gate.headwise,
+        "layer normalisation": model.norm is not Norm.rmsnorm,
+    }
+    return next((fault for fault, present in faults.items() if present), None)
 
 
 def attention_theory(config: ArmConfig, context: int) -> float:
@@ -116,51 +129,42 @@ def context_table(runs: list[Run]) -> pd.DataFrame:
 
 def seed_table(curve: pd.DataFrame) -> pd.DataFrame:
     """Losses of a variant at one width, seeds × γ, of the seeds that have every γ, or else all."""
-    losses = curve.pivot(index="seed", columns="gamma", values="loss")
+    losses = curve.pivot(index="seed", columns="gamma", values="val_loss")
     complete = losses.dropna()
     return losses if complete.empty else complete
 
 
 def minimum(curve: pd.DataFrame) -> dict[str, Any]:
-    """Where one variant's loss at one width is lowest, and the interval of that very number.
+    """Where one variant's loss at one width is lowest, with its interval: claim C5's `lowest_loss`.
 
-    It is the mean of the seeds' own vertices where every seed has one, otherwise the vertex of the
-    means; `no_interval` says why there is none.
+    Where no seed has every γ it is the vertex of the means; `no_interval` says why there is none.
     """
     losses = seed_table(curve)
     gammas, seeds = sorted(set(curve["gamma"])), len(losses)
-    found = {
+    row = {
         "kind": "minimum",
         "variant": curve["variant"].iloc[0],
         "d_model": curve["d_model"].iloc[0],
         "context": curve["context"].iloc[0],
     }
     if losses.isna().any(axis=None):
+        of_means = quadratic_minimum(gammas, losses.mean().tolist())
+        found = LowestLoss(of_means.x, of_means.y, None, of_means.edge)
         reason = "no seed has every γ"
     else:
-        vertices = [quadratic_minimum(gammas, list(row)) for row in losses.to_numpy()]
-        # An edge only bounds where a seed's minimum is: a mean over such would be false.
-        if not any(vertex.edge for vertex in vertices):
-            over_seeds = mean_interval([vertex.x for vertex in vertices])
-            return found | {
-                "gamma": over_seeds.estimate,
-                "loss": float(np.mean([vertex.y for vertex in vertices])),
-                "edge": False,
-                "low": over_seeds.low,
-                "high": over_seeds.high,
-                "seeds": seeds,
-                "no_interval": "n = 1" if seeds == 1 else None,
-            }
+        found = lowest_loss(
+            gammas, dict(zip(losses.index, losses.to_numpy().tolist(), strict=True))
+        )
         reason = "n = 1" if seeds == 1 else "for some seed the lowest γ is an edge"
-    of_means = quadratic_minimum(gammas, losses.mean().tolist())
-    return found | {
-        "gamma": of_means.x,
-        "loss": of_means.y,
-        "edge": of_means.edge,
-        "low": None,
-        "high": None,
+    interval = found.interval
+    return row | {
+        "gamma": found.gamma,
+        "loss": found.loss,
+        "edge": found.edge and interval is None,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
         "seeds": seeds,
-        "no_interval": reason,
+        "no_interval": reason if interval is None or seeds == 1 else None,
     }
 
 
@@ -177,4 +181,5 @@ def mean_rows(curve: pd.DataFrame) -> pd.DataFrame:
 
 
 def loss_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[["variant", "d_model", "context", "gamma", "seed", "loss"]].assign(kind="run")
+    columns = ["variant", "d_model", "context", "gamma", "seed", "val_loss"]
+    return published(frame[columns]).assign(kind="run")

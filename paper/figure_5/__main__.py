@@ -27,15 +27,15 @@ from paper.figure_5.numbers import (
     Reader,
     TokenRun,
     arms_of,
+    claim,
     contrast_rows,
     control,
     curve_rows,
     decile_bins,
     full_pair,
     group_rows,
-    middle,
 )
-from paper.shared.runs import by_seed, load
+from paper.shared.runs import load
 from paper.shared.style import (
     PAGE,
     compact,
@@ -46,12 +46,16 @@ from paper.shared.style import (
     run_script,
     save_figure,
 )
+from small_init.claims.contrasts.tokens import middle_deciles
 from small_init.errors import UserError
 from small_init.measure.targets import Targets, load_targets
+from small_init.runs.table import by_seed
 from small_init.stats.documents import DocumentBootstrap, deciles
 from small_init.stats.intervals import paired_difference
 
 LOOKS = {STANDARD: look(5), ADJUSTED: look(3), MATCHED: look(6)}  # the first two as in Figure 1
+
+READS = ("paper/claims.yaml", "results/{profile}/tokens")
 
 
 def main() -> None:
@@ -59,7 +63,7 @@ def main() -> None:
 
 
 def make() -> Path:
-    runs = [TokenRun(run.folder, run.arm, run.seed, run.metrics) for run in load(NAME)]
+    runs = [TokenRun(run.folder, run.metrics) for run in load(NAME)]
     data, matched, text = measure(runs)
     return save_figure(draw(data, matched), NAME, data, runs, text)
 
@@ -176,7 +180,7 @@ def of(
 
 
 def prepare(ax: Axes, ylabel: str) -> None:
-    first, last = middle()
+    first, last = middle_deciles(claim())
     ax.axvspan(first - 0.5, last + 0.5, color="0.93", linewidth=0, zorder=0)
     ax.axhline(0, color="0.6", linewidth=0.6, zorder=0)
     ax.set_xticks(range(1, 11))

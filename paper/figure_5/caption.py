@@ -19,9 +19,10 @@ from paper.figure_5.numbers import (
     USUAL,
     Control,
     Pair,
-    middle,
+    claim,
 )
 from paper.shared.style import compact, limits, signed
+from small_init.claims.contrasts.tokens import middle_deciles
 from small_init.measure.targets import Targets
 from small_init.stats.documents import DRAWS, MIN_DOCUMENTS
 from small_init.stats.intervals import Interval
@@ -34,7 +35,7 @@ def caption(
     gain: Interval,
     matched: Control | None,
 ) -> str:
-    first, last = middle()
+    first, last = middle_deciles(claim())
     shared = (targets.unit_N >= 0).sum() - len(targets.kind_U)
     opening = f"""
 What γ = {SMALL:g} changes token by token, {ADJUSTED} variant at the largest width ({pair.arms[0]}

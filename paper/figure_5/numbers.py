@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from paper.shared.runs import by_seed, demand_one_arm_each, table
-from small_init.claims.criteria import load_claims
+from paper.shared.runs import table
+from small_init.claims.contrasts.tokens import EASY, HARD, MIDDLE, contrast_bins
+from small_init.claims.criteria import Claim, load_claims
 from small_init.errors import UserError
 from small_init.files import sha256
 from small_init.measure.targets import Frequency, Kind, Targets, load_log_probabilities
 from small_init.runs.paths import targets_file, tokens_file
 from small_init.runs.record import Run
+from small_init.runs.table import by_seed, demand_one_arm_each
 from small_init.stats.documents import (
     Array,
     BinMeans,
@@ -38,17 +40,12 @@ STANDARD, ADJUSTED, MATCHED = "standard", "adjusted", "loss-matched"
 CROSS_FITTED = "other seeds"
 OWN = {USUAL: f"own run, γ = {USUAL:g}", SMALL: f"own run, γ = {SMALL:g}"}
 GAP, GAIN = "delta_sym", "loss_gain"
-EASY, MIDDLE, HARD = range(3)  # bins of the contrast
 MIN_UNITS = 100  # in each bin, for a contrast within a group
 
 
 @dataclass(frozen=True)
 class TokenRun(Run):
     """A run together with what it says of each token, so that the stamp covers both."""
-
-    @property
-    def profile(self) -> str:
-        return self.metrics["profile"]
 
     def hashes(self) -> dict[str, str]:
         files = {
@@ -162,21 +159,9 @@ def decile_bins(pair: Pair) -> Array:
 
 
 @cache
-def middle() -> tuple[int, int]:
-    """The first and the last of the deciles that claim C6 calls moderate to hard."""
-    thresholds = load_claims()["C6"].thresholds
-    return int(thresholds["mid_first"]), int(thresholds["mid_last"])
-
-
-def contrast_bins(decile_SU: Array) -> Array:
-    """EASY, MIDDLE and HARD as claim C6 has them, −1 elsewhere."""
-    first, last = middle()
-    bins_SU = np.full_like(decile_SU, -1)
-    number_SU = decile_SU + 1
-    bins_SU[number_SU == 1] = EASY
-    bins_SU[(number_SU >= first) & (number_SU <= last)] = MIDDLE
-    bins_SU[number_SU == 10] = HARD
-    return bins_SU
+def claim() -> Claim:
+    """C6, whose deciles and contrasts these are."""
+    return load_claims()["C6"]
 
 
 CONTRASTS: dict[str, Callable[[Array], Array]] = {
@@ -187,7 +172,7 @@ CONTRASTS: dict[str, Callable[[Array], Array]] = {
 
 def contrasts(values_SU: Array, decile_SU: Array, bootstrap: DocumentBootstrap) -> list[Estimate]:
     """The two differences of claim C6."""
-    means = bootstrap.bin_means(values_SU, contrast_bins(decile_SU), 3)
+    means = bootstrap.bin_means(values_SU, contrast_bins(decile_SU, claim()), 3)
     return [means.estimate(statistic) for statistic in CONTRASTS.values()]
 
 
@@ -288,7 +273,7 @@ def group_rows(
                 rows += rows_of("group", means.bin(number), pair.seeds, **labels, expected=expected)
                 if division in ("language", "kind"):
                     own_SU = np.where(member_U, decile_SU, -2)
-                    if _smallest_bin(contrast_bins(own_SU)) >= MIN_UNITS:
+                    if _smallest_bin(contrast_bins(own_SU, claim())) >= MIN_UNITS:
                         own = contrasts(values_SU, own_SU, bootstrap)
                         for contrast, found in zip(CONTRASTS, own, strict=True):
                             rows += rows_of(

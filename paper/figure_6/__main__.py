@@ -25,7 +25,7 @@ from paper.figure_6.numbers import (
     snapshots_of,
     trajectories,
 )
-from paper.shared.runs import demand_one_arm_each, load
+from paper.shared.runs import load
 from paper.shared.style import (
     PAGE,
     gamma_look,
@@ -40,9 +40,11 @@ from paper.shared.style import (
 )
 from small_init.errors import UserError
 from small_init.runs.record import Run
+from small_init.runs.table import demand_one_arm_each
 from small_init.stats.intervals import mean_interval, paired_difference
 
 NAME = "figure-6"
+PAGES = ("figure-6", "figure-6b", "figure-6c")
 SHOWN = ("adjusted", "standard")  # the variant drawn on the first two pages: the first there is
 # The weight types of a column; their layers are averaged.
 PANELS = {

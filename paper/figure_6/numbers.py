@@ -11,9 +11,10 @@ from scipy import stats
 from scipy.cluster.hierarchy import leaves_list, linkage
 
 from paper.shared.runs import VARIANTS
-from small_init.claims.contrasts_inside import dip_of
+from small_init.claims.contrasts.condensation import dip_of
 from small_init.config import Probes, group_gammas
-from small_init.measure.weights import group_label, random_stable_rank
+from small_init.measure.spectra import random_stable_rank
+from small_init.model.weight_types import weight_type
 from small_init.runs.record import Run
 from small_init.runs.schedule import decay_left
 
@@ -48,7 +49,7 @@ def trajectories(runs: list[Run]) -> pd.DataFrame:
     tables = []
     for run in runs:
         spectra = run.spectra
-        types = spectra["weight"].map(group_label)
+        types = spectra["weight"].map(weight_type)
         mean = spectra.drop(columns="weight").groupby([types.rename("type"), "step"]).mean()
         for matrix, prefix in MATRICES.items():
             tables.append(
@@ -84,7 +85,7 @@ def dips(table: pd.DataFrame) -> pd.DataFrame:
     """Dip and rise of the stable rank per run, weight type and matrix, as shares of the random one.
 
     The depth is (random − lowest), the rise (last − lowest); `dip_and_rise` is what claim C8 is
-    judged by (`contrasts_inside.dip_of`).
+    judged by (`condensation.dip_of`).
     """
     keys = ["variant", "d_model", "gamma", "arm", "seed", "type", "matrix"]
     rows = []
@@ -163,7 +164,7 @@ def snapshots_of(run: Run, weight: str) -> dict[str, dict[int, np.ndarray]]:
 def loss_row(run: Run) -> dict[str, Any]:
     """A run's final loss and the deepest dip of its up projections' stable rank."""
     spectra = run.spectra
-    up = spectra[(spectra["weight"].map(group_label) == UP) & (spectra["step"] > 0)]
+    up = spectra[(spectra["weight"].map(weight_type) == UP) & (spectra["step"] > 0)]
     random = random_stable_rank(*run.init["weights"][up["weight"].iloc[0]]["shape"])
     rank = up.groupby("step")["stable_rank"].mean() / random
     train = run.config.train

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from paper.figure_7.numbers import MODELS, at_end, gains, losses, model_of, routing, stable_ranks
-from paper.shared.runs import load, unique_in_order
+from paper.shared.runs import load, published, unique_in_order
 from paper.shared.style import (
     PAGE,
     gamma_look,
@@ -68,9 +68,10 @@ def make() -> Path:
         for what in ("load", "entropy", "rank"):
             step_axis(axes[f"{what} {variant}"], last)
     panel_titles(list(axes.values()), titles)
+    columns = ["variant", "model", "gamma", "arm", "seed", "val_loss"]
     data = pd.concat(
         [
-            frame[["variant", "model", "gamma", "arm", "seed", "loss"]].assign(kind="run"),
+            published(frame[columns]).assign(kind="run"),
             gained.assign(kind="gain"),
             routed.assign(kind="routing"),
             ranks.assign(kind="stable rank"),
@@ -105,12 +106,12 @@ def draw_losses(ax: Axes, frame: pd.DataFrame) -> None:
     at = places(frame)
     for (variant, model), place in at.items():
         cell = frame[(frame["variant"] == variant) & (frame["model"] == model)]
-        mean = cell.groupby("gamma")["loss"].mean()
+        mean = cell.groupby("gamma")["val_loss"].mean()
         ax.plot([place + aside(gamma) for gamma in mean.index], mean, color="0.6", linewidth=0.8,
                 zorder=1)  # fmt: skip
         for gamma in GAMMAS:
             some, style = cell[cell["gamma"] == gamma], gamma_look(gamma)
-            ax.plot([place + aside(gamma)] * len(some), some["loss"], style["marker"],
+            ax.plot([place + aside(gamma)] * len(some), some["val_loss"], style["marker"],
                     color=style["color"], markersize=4.5)  # fmt: skip
     for gamma in GAMMAS:
         style = gamma_look(gamma)
@@ -224,13 +225,13 @@ def size_words(runs: Sequence[Run]) -> str:
         counts = {}
         for run in runs:
             if run.config.variant == variant:
-                counts[model_of(run)] = run.metrics["parameters"]
+                counts[model_of(run)] = run.metrics.parameters
         if len(counts) == 2:
             sparse, dense = counts["mixture"], counts["dense"]
-            active = sparse["active"] - sparse["embedding_and_readout"]
+            active = sparse.active - sparse.embedding_and_readout
             said.append(
-                f"{variant}: a token meets {active:,} of {sparse['non_embedding']:,} weights, "
-                f"{dense['non_embedding']:,} in the dense model"
+                f"{variant}: a token meets {active:,} of {sparse.non_embedding:,} weights, "
+                f"{dense.non_embedding:,} in the dense model"
             )
     return f" ({'; '.join(said)}; without embedding and readout)" if said else ""
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from paper.shared.runs import by_seed, demand_one_arm_each, table, unique_in_order
+from paper.shared.runs import table, unique_in_order
 from small_init.claims.gains import SMALL, USUAL
 from small_init.errors import UserError
-from small_init.measure.weights import group_label, random_stable_rank
+from small_init.measure.spectra import random_stable_rank
+from small_init.model.weight_types import weight_type
 from small_init.runs.record import Run
+from small_init.runs.table import by_seed, demand_one_arm_each
 from small_init.stats.intervals import Interval, mean_interval, paired_difference
 
 UP = ("mlp.up", "mlp.experts.up")
@@ -107,7 +109,7 @@ def stable_ranks(run: Run) -> pd.DataFrame:
     """A row per step: the stable rank of the up projections, mean over layers (and experts), as a
     share of a random matrix's."""
     spectra = run.spectra
-    up = spectra[spectra["weight"].map(group_label).isin(UP)]
+    up = spectra[spectra["weight"].map(weight_type).isin(UP)]
     shape = run.init["weights"][up["weight"].iloc[0]]["shape"]
     rank = up.groupby("step")["stable_rank"].mean() / random_stable_rank(*shape[-2:])
     return rank.rename("stable_rank_share").reset_index().assign(**label(run))

@@ -27,12 +27,14 @@ from paper.figure_8.numbers import (
 )
 from paper.figure_8.rates import make_rates
 from paper.figure_8.training import make_training
-from paper.shared.runs import load
+from paper.shared.runs import load, published
 from paper.shared.style import PAGE, look, panel_titles, plt, run_script, save_figure, signed
 from small_init.claims.gains import SMALL, USUAL
+from small_init.config import Gate
 from small_init.runs.record import Run
 
 NAME = "figure-8"
+PAGES = ("figure-8", "figure-8b", "figure-8c")
 
 
 def main() -> None:
@@ -64,12 +66,24 @@ def make_changes(runs: list[Run], frame: pd.DataFrame, usual: Mapping[str, Any])
     )
     exploratory(fig)
     runs_shown = [run for run in runs if run.arm in set(compared["arm"])]
-    rows = compared.assign(kind="run").drop(columns=["fields", "order", "recipe"])
-    data = pd.concat(
-        [rows, gained.assign(kind="gain"), groups.assign(kind="group")], ignore_index=True
-    )
+    parts = [run_rows(compared), gained.assign(kind="gain"), groups.assign(kind="group")]
+    data = pd.concat(parts, ignore_index=True)
     data = data[["kind", *data.columns.drop("kind")]]
     return save_figure(fig, NAME, data, runs_shown, caption(frame, usual, gained, groups))
+
+
+def run_rows(compared: pd.DataFrame) -> pd.DataFrame:
+    """The runs as the CSV holds them."""
+    rows = compared.assign(
+        gated=compared["gate"] != Gate.none.value,
+        prequential=compared["prequential_nats_per_token"],
+        kind="run",
+    )
+    return published(rows)[
+        ["arm", "seed", "variant", "gamma", "d_model", "context", "gated", "norm_eps", "lr",
+         "parameters", "non_embedding", "tokens", "flops", "loss", "prequential", "change",
+         "scheme", "kind"]
+    ]  # fmt: skip
 
 
 # --- drawing -------------------------------------------------------------------------------------

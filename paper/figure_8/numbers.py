@@ -11,12 +11,13 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from paper.shared.runs import by_seed, demand_one_arm_each, table
+from paper.shared.runs import table
 from paper.shared.style import PAGE, compact, limits, plt, save_figure
 from small_init.claims.gains import SMALL, USUAL
 from small_init.config import ArmConfig
 from small_init.errors import UserError
 from small_init.runs.record import Run
+from small_init.runs.table import by_seed, demand_one_arm_each
 from small_init.stats.intervals import Interval, paired_difference
 
 VARIANT = "adjusted"
@@ -77,10 +78,6 @@ def describe(runs: Iterable[Run], name: str) -> tuple[pd.DataFrame, dict[str, An
         )
     frame = table(runs)
     settings_of = {run.arm: settings(run.config) for run in runs}
-    frame["prequential"] = frame.merge(
-        pd.DataFrame([(r.arm, r.seed, r.metrics["prequential"]["nats_per_token"]) for r in runs],
-                     columns=["arm", "seed", "nats"])
-    )["nats"]  # fmt: skip
     smallest = frame["d_model"].min()
     arms = frame[frame["d_model"] == smallest].drop_duplicates("arm")
     usual = {key: mode(settings_of[arm][key] for arm in arms["arm"])
@@ -134,11 +131,11 @@ def changes(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     return some
 
 
-def gains(frame: pd.DataFrame, keys: list[str], column: str = "loss") -> pd.DataFrame:
+def gains(frame: pd.DataFrame, keys: list[str], column: str = "val_loss") -> pd.DataFrame:
     """L(0.5) − L(1) per cell of `keys`, paired by seed, with its interval where two seeds have
     both; cells of one γ alone are left out. In the order of the changes."""
     rows = []
-    ordered = frame.assign(loss=frame[column]).sort_values("order", kind="stable")
+    ordered = frame.assign(val_loss=frame[column]).sort_values("order", kind="stable")
     for values, cell in ordered.groupby(keys, sort=False):
         usual, small = (by_seed(cell[cell["gamma"] == gamma]) for gamma in (USUAL, SMALL))
         if found := paired_difference(usual, small):

@@ -27,6 +27,7 @@ from paper.figure_8.rates_numbers import (
     rate_grid,
     step_scale,
 )
+from paper.shared.runs import published
 from paper.shared.style import (
     PAGE,
     gamma_look,
@@ -69,10 +70,10 @@ def make_rates(name: str, runs: list[Run], frame: pd.DataFrame) -> Path:
          "best against best"],
     )  # fmt: skip
     exploratory(fig)
-    columns = ["arm", "seed", *CURVE, "lr", "loss"]
+    columns = ["arm", "seed", *CURVE, "lr", "val_loss"]
     data = pd.concat(
         [
-            grid[columns].assign(kind="run"),
+            published(grid[columns]).assign(kind="run"),
             pd.DataFrame([aligned]).assign(kind="alignment"),
             starts.drop(columns="by_seed").assign(kind="best"),
         ],
@@ -126,9 +127,9 @@ def draw_losses(ax: Axes, grid: pd.DataFrame, starts: pd.DataFrame) -> None:
     for row in starts.to_dict("records"):
         cell = grid[(grid["start"] == row["start"]) & (grid["gamma"] == row["gamma"])]
         style = start_look(row)
-        mean = cell.groupby("lr")["loss"].mean()
+        mean = cell.groupby("lr")["val_loss"].mean()
         ax.plot(mean.index, mean, color=style["color"], linestyle=style["linestyle"])
-        ax.plot(cell["lr"], cell["loss"], style["marker"], color=style["color"], markersize=4)
+        ax.plot(cell["lr"], cell["val_loss"], style["marker"], color=style["color"], markersize=4)
         ax.plot([], [], **style, label=row["said"])
     rate_axis(ax, set(grid["lr"]))
     ax.set_xlabel("peak learning rate")

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from paper.figure_8.numbers import SCHEMES
-from paper.shared.runs import by_seed, demand_one_arm_each
 from small_init.claims.gains import SMALL, USUAL
+from small_init.runs.table import by_seed, demand_one_arm_each
 from small_init.stats.fits import Minimum, log_minimum
 
 CURVE = ["d_model", "gamma", "start"]
@@ -33,13 +33,13 @@ def rate_grid(frame: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def optimum(curve: pd.DataFrame) -> Minimum:
-    mean = curve.groupby("lr")["loss"].mean()
+    mean = curve.groupby("lr")["val_loss"].mean()
     return log_minimum(mean.index.tolist(), mean.tolist())
 
 
 def excess(curve: pd.DataFrame) -> pd.Series:
     """Mean loss per rate, over the curve's lowest."""
-    mean = curve.groupby("lr")["loss"].mean()
+    mean = curve.groupby("lr")["val_loss"].mean()
     return mean - mean.min()
 
 
@@ -79,7 +79,7 @@ def best_of_each(grid: pd.DataFrame) -> pd.DataFrame:
     for (gamma, start), cell in by_start:
         if start == "gamma" and gamma not in (USUAL, SMALL):
             continue
-        mean = cell.groupby("lr")["loss"].mean()
+        mean = cell.groupby("lr")["val_loss"].mean()
         rate = mean.idxmin()
         rows.append(
             {

@@ -97,7 +97,7 @@ def draw_curves(ax: Axes, curves: pd.DataFrame, by_length: pd.DataFrame) -> None
             mean = cell.groupby("tokens")["val_loss"].mean()
             ax.plot(mean.index, mean, color=style["color"], linestyle=line, linewidth=1)
             final = by_length[(by_length["gamma"] == gamma) & (by_length["tokens"] == length)]
-            ax.plot(final["tokens"], final["loss"], style["marker"], color=style["color"])
+            ax.plot(final["tokens"], final["val_loss"], style["marker"], color=style["color"])
         ax.plot([], [], style["marker"], color=style["color"], label=f"γ = {gamma:g}")
     for length, line in zip(lengths, LINES, strict=False):
         ax.plot([], [], color="0.4", linestyle=line, label=f"{compact(length)} tokens")
@@ -119,7 +119,7 @@ def draw_lengths(
     of the tokens that γ = 1 needs for the same loss."""
     ax.set_xscale("log")
     color = look(0)["color"]
-    losses = by_length.pivot_table(index=["tokens", "seed"], columns="gamma", values="loss")
+    losses = by_length.pivot_table(index=["tokens", "seed"], columns="gamma", values="val_loss")
     seeds = (losses[USUAL] - losses[SMALL]).dropna()
     ax.plot(seeds.index.get_level_values("tokens"), seeds, ".", color="0.6", markersize=4)
     ax.plot(lengths["tokens"], lengths["gain"], "o-", color=color)

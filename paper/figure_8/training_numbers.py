@@ -35,7 +35,7 @@ def equal_losses(by_length: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     one of γ = 0.5; an upper bound, since a run that ends there would have had its rate lowered.
     """
     by_cell: Any = by_length.groupby(["gamma", "tokens"])
-    cells = {key: cell.set_index("seed")["loss"] for key, cell in by_cell}
+    cells = {key: cell.set_index("seed")["val_loss"] for key, cell in by_cell}
     rows = []
     for gamma, other in ((SMALL, USUAL), (USUAL, SMALL)):
         lengths = sorted(length for g, length in cells if g == gamma)
@@ -115,7 +115,7 @@ def code_lengths(frame: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
     tables = []
     for rows, pair in ((compared, "change"), (equal_rates, "equal rate")):
         both = gains(rows, ["change"]).merge(
-            gains(rows, ["change"], "prequential")[["change", "gain"]],
+            gains(rows, ["change"], "prequential_nats_per_token")[["change", "gain"]],
             on="change",
             suffixes=("", "_code"),
         )

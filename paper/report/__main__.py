@@ -21,11 +21,21 @@ from paper.shared.style import PILOT, is_pilot, label_of, limits, provenance, ru
 from small_init.claims.criteria import load_claims
 from small_init.errors import UserError
 from small_init.files import write_bytes
-from small_init.runs.experiments import OBJECTS
+from small_init.runs.objects import object_names
 from small_init.runs.paths import claims_file, results_folder
 from small_init.runs.plan import load_plan
 from small_init.runs.table import planned_runs
 
+READS = (
+    "configs/calibration",
+    "configs/experiments",
+    "paper/claims.yaml",
+    "paper/report/report.typ",
+    "results/{profile}/claims.json",
+    "results/{profile}/figures",
+    "results/{profile}/runs",
+    "results/{profile}/tables",
+)
 TEMPLATE = Path(__file__).with_name("report.typ")
 FONT = "Libertinus Serif"  # of report.typ; comes with typst
 Kind = Literal["pdf", "html"]
@@ -50,14 +60,14 @@ def make() -> Path:
         "claims": [claim_entry(row) for row in claims],
         "objects": [
             entry
-            for name in OBJECTS
+            for name in object_names()
             if plan.objects.get(name)
             for entry in object_entries(plan.profile, name)
         ],
         "method": method(plan, runs),
         "cost": cost(runs),
         "limits": limits_of(plan, runs),
-        "index": [index_entry(plan, runs, name) for name in OBJECTS],
+        "index": [index_entry(plan, runs, name) for name in object_names()],
         "arms": stage_entries(plan, runs),
     }
     home = results_folder(plan.profile)

@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from paper.shared.runs import deciding
 from paper.shared.style import compact, label_of, seed_ranges
 from small_init.config_files import load_yaml
-from small_init.runs.experiments import CONFIGS, OBJECTS
-from small_init.runs.paths import PERFORMANCE_FILE
+from small_init.runs.objects import object_names
+from small_init.runs.paths import CONFIGS, PERFORMANCE_FILE
 from small_init.runs.plan import Plan
 from small_init.runs.record import Run
+from small_init.runs.table import deciding, run_table
 
 WATTS_PER_CORE = 15.0  # assumed for the energy estimate; a server core under load draws 5 to 20
 
@@ -21,7 +21,7 @@ def method(plan: Plan, runs: list[Run]) -> dict[str, Any]:
     """The numbers of the method section, from the ladder's configurations and the corpus."""
     ladder = [plan.arms[key] for key in plan.objects["table-1"]]
     first = ladder[0]
-    sizes = sorted({run.metrics["parameters"]["total"] for run in runs
+    sizes = sorted({run.metrics.parameters.total for run in runs
                     if run.arm in plan.objects["table-1"]})  # fmt: skip
     optimizer, train = first.optimizer, first.train
     return {
@@ -60,13 +60,13 @@ def calibrated(profile: str) -> list[list[str]]:
 
 def limits_of(plan: Plan, runs: Iterable[Run]) -> dict[str, Any]:
     """How far the ladder reaches: sizes, tokens per parameter, and the seeds of its arms."""
-    ladder = [run for run in deciding(runs) if run.arm in plan.objects["table-1"]]
-    sizes = [run.metrics["parameters"]["non_embedding"] for run in ladder]
-    per_parameter = [run.metrics["tokens"] / run.metrics["parameters"]["total"] for run in ladder]
+    ladder = run_table(run for run in deciding(runs) if run.arm in plan.objects["table-1"])
+    sizes = ladder["parameters_non_embedding"]
+    per_parameter = ladder["tokens"] / ladder["parameters"]
     return {
-        "span": f"{max(sizes) / min(sizes):.1f}",
-        "tokens_per_parameter": f"{min(per_parameter):.0f} to {max(per_parameter):.0f}",
-        "seeds": seed_ranges([run.seed for run in ladder]),
+        "span": f"{sizes.max() / sizes.min():.1f}",
+        "tokens_per_parameter": f"{per_parameter.min():.0f} to {per_parameter.max():.0f}",
+        "seeds": seed_ranges(ladder["seed"].tolist()),
     }
 
 
@@ -84,7 +84,7 @@ def core_hours(runs: Iterable[Run]) -> float:
 
 def cost(runs: list[Run]) -> dict[str, str]:
     hours = core_hours(runs)
-    flops = sum(run.metrics["flops"] for run in runs)
+    flops = sum(run.metrics.flops for run in runs)
     return {
         "core_hours": f"{hours:.1f}",
         "watts": f"{WATTS_PER_CORE:g}",
@@ -123,7 +123,8 @@ def stage_entries(plan: Plan, runs: Iterable[Run]) -> list[dict[str, Any]]:
     for run in runs:
         by_arm.setdefault(run.arm, []).append(run)
     readers = {
-        key: [name for name in OBJECTS if key in plan.objects.get(name, [])] for key in by_arm
+        key: [name for name in object_names() if key in plan.objects.get(name, [])]
+        for key in by_arm
     }
     by_stage: dict[str, list[list[str]]] = {}
     for key, mine in by_arm.items():

@@ -25,7 +25,7 @@ from paper.report.sceptic_runs import (
     signs,
 )
 from paper.shared.style import signed
-from small_init.claims.contrasts import FACTORIAL
+from small_init.claims.contrasts.factors import FACTORIAL, FACTORS
 from small_init.claims.gains import SMALL, USUAL
 from small_init.config import Probes
 from small_init.errors import UserError
@@ -125,16 +125,16 @@ def factorial(material: Material) -> Finding | None:
         if variant in FACTORIAL and gamma in (USUAL, SMALL):
             cells[(gamma == SMALL, *FACTORIAL[variant])] = arm.losses
             basis.arms.append(arm)
-    if len(cells) < 2**3:
+    if len(cells) < 2 ** len(FACTORS):
         return None
-    effects = factorial_effects(cells, ("γ", "ε", "gate"))
+    effects = factorial_effects(cells, FACTORS)
     basis.intervals += effects.values()
     if not effects:
         return None
     names = {"γ × ε": "the small ε", "γ × gate": "the gate", "γ × ε × gate": "both together"}
     said = {words: effects[name] for name, words in names.items()}
     sentences = [
-        f"Main effects on the loss: {listed({n: effects[n] for n in ('γ', 'ε', 'gate')}, 'of')}. "
+        f"Main effects on the loss: {listed({n: effects[n] for n in FACTORS}, 'of')}. "
         f"Interactions with γ, negative where γ = 1 gains more: {listed(said, 'with')}."
     ]
     return basis.finding(sentences, "table-3")

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from paper.shared.runs import deciding
 from paper.shared.style import limits, signed
 from small_init.claims.gains import SMALL, USUAL
 from small_init.config import Corpus
 from small_init.runs.compare import flat
 from small_init.runs.plan import Plan
 from small_init.runs.record import Run
+from small_init.runs.table import deciding
 from small_init.stats.intervals import Interval, paired_difference
 
 GAMMA, RATE, EPS = "init.gamma", "optimizer.lr", "model.norm_eps"

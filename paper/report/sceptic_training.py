@@ -145,7 +145,7 @@ def warm_up(material: Material) -> Finding | None:
 
 
 def clipped_share(arm: Arm) -> str:
-    return f"{100 * mean(run.metrics['clipped_share'] for run in arm.runs.values()):.0f} %"
+    return f"{100 * mean(run.metrics.clipped_share for run in arm.runs.values()):.0f} %"
 
 
 def run_length(material: Material) -> Finding | None:
@@ -168,7 +168,7 @@ def run_length(material: Material) -> Finding | None:
             f"as where it ends, Δ per token is {listed(code)}."
         )
         run = next(iter(next(iter(family.small.values())).runs.values()))
-        most = max(most, max(family.small) / run.metrics["parameters"]["total"])
+        most = max(most, max(family.small) / run.metrics.parameters.total)
     return basis.finding(
         sentences,
         "figure-8",
@@ -179,7 +179,7 @@ def run_length(material: Material) -> Finding | None:
 
 def code_length(run: Run) -> float:
     """Nats per training token, each predicted before it was learnt from."""
-    return run.metrics["prequential"]["nats_per_token"]
+    return run.metrics.prequential.nats_per_token
 
 
 def saved_tokens(pairs: dict[Any, tuple[Arm, Arm]]) -> str:

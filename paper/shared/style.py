@@ -24,6 +24,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from paper.shared.reads import watch
 from small_init.errors import UserError
 from small_init.files import write_bytes, write_text
 from small_init.runs.paths import results_folder
@@ -122,7 +123,7 @@ def compact(value: float) -> str:
 
 
 def profile_of(runs: Sequence[Run]) -> str:
-    profiles = sorted({run.metrics["profile"] for run in runs})
+    profiles = sorted({run.profile for run in runs})
     if len(profiles) != 1:
         raise UserError(
             f"The records come from the profiles {', '.join(profiles)}; one object shows one "
@@ -278,6 +279,7 @@ def limits(low: float | None, high: float | None, n: int, digits: int = 3) -> st
 
 def run_script(draw: Callable[[], Path]) -> None:
     """Draw one object; a fault of the input is one sentence, not a traceback."""
+    watch(getattr(sys.modules["__main__"], "READS", ()))
     try:
         print(draw())
     except UserError as error:

@@ -13,15 +13,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from paper.shared.runs import by_seed, demand_one_arm_each, load, table
+from paper.shared.runs import load, table
 from paper.shared.style import Row, compact, run_script, save_table, signed
 from paper.table_2.figure import draw
 from paper.table_2.numbers import EQUAL, NAME, SMALL, USUAL, variant_rows
 from paper.table_2.samples import SAMPLES, save_samples
-from small_init.claims.contrasts_tasks import equal_loss_arm, task_record
+from small_init.claims.contrasts.tasks import equal_loss_arm, task_record
 from small_init.claims.criteria import Claim, load_claims
 from small_init.errors import UserError
 from small_init.runs.record import load_runs
+from small_init.runs.table import by_seed, demand_one_arm_each
+
+READS = ("paper/claims.yaml", "results/{profile}/tasks")
+PAGES = ("table-2", "figure-t2")
+EXTRA = ("tables/table-2-samples.md",)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """What defines a run: plain dataclasses, one line of documentation per field.
 
-A configuration file or a `params.yaml` entry holds differences from these defaults. It is read
+A configuration file or a `params.json` entry holds differences from these defaults. It is read
 once through OmegaConf, which refuses misspelt keys and wrong types, and is plain Python afterwards.
 """
 
@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any
 
 from small_init.errors import UserError
+from small_init.rule.groups import DRAWN_GROUPS
 
 
 class Norm(Enum):
@@ -30,7 +31,7 @@ class Gate(Enum):
 
 
 class Scheme(Enum):
-    """How the weights are drawn; the standard deviations are in `init.weight_std`."""
+    """How the weights are drawn; the standard deviations are in `model.init.weight_std`."""
 
     gamma = "gamma"  # d_in^(-γ)
     fixed = "fixed"  # 0.02
@@ -49,8 +50,8 @@ class Corpus(Enum):
     """The tokens a run reads: a folder of data/<profile>/."""
 
     packed = "packed"  # the text
-    backcopy = "backcopy"  # the Bigram-Backcopy task (2410.13835); see `backcopy.py`
-    composite = "composite"  # the composite-function task (2405.05409); see `composite.py`
+    backcopy = "backcopy"  # the Bigram-Backcopy task (2410.13835); see `data.backcopy`
+    composite = "composite"  # the composite-function task (2405.05409); see `data.composite`
 
 
 class Probes(Enum):
@@ -69,7 +70,7 @@ class Accelerator(Enum):
 
 
 class Shard(Enum):
-    """How several devices hold one model; the table is in `sharding`."""
+    """How several devices hold one model; the table is in `train.sharding`."""
 
     full = "full"  # weights divided over all devices
     hybrid = "hybrid"  # divided over the devices of a node, repeated on every node
@@ -98,6 +99,8 @@ class ModelConfig:
 
 @dataclass
 class InitConfig:
+    """How the first weights are drawn; a γ of its own for each of `rule.groups.DRAWN_GROUPS`."""
+
     scheme: Scheme = Scheme.gamma
     gamma: float = 1.0  # γ of every weight group not named below
     embedding: float | None = None  # γ of the token embedding
@@ -207,7 +210,7 @@ def check(arm: ArmConfig, where: str) -> None:
             value = getattr(part, name)
             if not 0 < value < math.inf:
                 raise UserError(f"{where}: {name} is {value:g}; it must be above 0 and finite.")
-    gammas = [arm.init.gamma, *group_gammas(arm.init)]
+    gammas = [arm.init.gamma, *group_gammas(arm.init).values()]
     demands = [
         (model.d_model % model.n_heads == 0, "model.d_model must be a multiple of model.n_heads"),
         (model.d_model // model.n_heads % 2 == 0, "model.d_model / model.n_heads must be even"),
@@ -271,8 +274,7 @@ def mixture_demands(model: ModelConfig, precision: Precision) -> list[tuple[bool
     ]
 
 
-def group_gammas(init: InitConfig) -> list[float]:
-    named = (
-        init.embedding, init.attention, init.mlp, init.router, init.gate, init.readout
-    )  # fmt: skip
-    return [gamma for gamma in named if gamma is not None]
+def group_gammas(init: InitConfig) -> dict[str, float]:
+    """γ of the weight groups that have one of their own, by the group's name."""
+    own = {group.value: getattr(init, group.value) for group in DRAWN_GROUPS}
+    return {name: gamma for name, gamma in own.items() if gamma is not None}

@@ -17,6 +17,9 @@ _SLOTS = Path("scratch/slots")
 # What torch reads when it is imported. Not defaults that a user may change: another instruction set
 # or thread count adds up in another order, and a record would not come back bit for bit.
 ARITHMETIC = {"ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "1"}
+# The same for what numpy and scipy compute from records: with AVX-512 a fit differs in its last
+# digit, and a coordinate in a PDF with it. Read when numpy is imported.
+LINEAR_ALGEBRA = {"OPENBLAS_CORETYPE": "Haswell"}
 
 
 def gpus_of(parallel: ParallelConfig) -> list[str]:

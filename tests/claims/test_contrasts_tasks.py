@@ -1,13 +1,9 @@
 """Which shorter run claim C7 compares with γ = 0.5."""
 
-from pathlib import Path
-
-from small_init.claims.contrasts_tasks import at_equal_loss, equal_loss_arm
+from small_init.claims.contrasts.tasks import at_equal_loss, equal_loss_arm
 from small_init.claims.criteria import load_claims
-from small_init.config import ArmConfig
-from small_init.config_files import merged
 from small_init.runs.record import Run
-from tests import ROOT
+from tests import ROOT, records
 
 CLAIMS = load_claims(ROOT / "paper" / "claims.yaml")
 PILOTS, CONFIRMATORY = (0, 1), (10, 11, 12, 13, 14)
@@ -15,17 +11,17 @@ PILOTS, CONFIRMATORY = (0, 1), (10, 11, 12, 13, 14)
 
 def arm(gamma: float, tokens: int, pilot: float, confirmatory: float, width: int = 64) -> list[Run]:
     """Runs of one length that end at these losses."""
-    config = merged(
-        ArmConfig(), {"model": {"d_model": width}, "init": {"gamma": gamma}}, where="test"
-    )
+    config = records.config_of({"model": {"d_model": width}, "init": {"gamma": gamma}})
     return [
-        Run(
-            Path(), f"{gamma}-{tokens}-{width}", seed,
-            {"config": {"variant": "adjusted", **config.identity()}, "tokens": tokens,
-             "final": {"loss": pilot if seed in PILOTS else confirmatory}},
+        records.run_of(
+            config,
+            arm=f"{gamma}-{tokens}-{width}",
+            seed=seed,
+            loss=pilot if seed in PILOTS else confirmatory,
+            tokens=tokens,
         )
         for seed in (*PILOTS, *CONFIRMATORY)
-    ]  # fmt: skip
+    ]
 
 
 def test_the_pilots_fix_the_length() -> None:

@@ -1,6 +1,7 @@
 """Verdicts read evidence in the order the rules state; contrasts compute what claims.yaml says."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,30 +9,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from small_init.claims.contrasts import (
-    CONTRASTS,
-    FACTORIAL,
-    critical_scale,
-    epsilon_barrier,
-    gate_barrier,
-    good_default,
-    mixture_of_experts,
-    shrinking_gain,
-    widened_gain,
-    widths_of_scale,
-)
-from small_init.claims.contrasts_inside import dip_and_rise
-from small_init.claims.contrasts_tasks import reasoning_gain
+from small_init.claims.contrasts.condensation import dip_and_rise
+from small_init.claims.contrasts.factors import FACTORIAL, epsilon_barrier, gate_barrier
+from small_init.claims.contrasts.ladder import good_default, shrinking_gain, widened_gain
+from small_init.claims.contrasts.mixture import mixture_of_experts
+from small_init.claims.contrasts.optimum import critical_scale
+from small_init.claims.contrasts.registry import CONTRASTS
+from small_init.claims.contrasts.tasks import reasoning_gain
 from small_init.claims.criteria import load_claims
-from small_init.claims.gains import Cells
+from small_init.claims.gains import PairedLosses, widths_of_scale
 from small_init.claims.verdicts import Condition, Evidence, Verdict, judge_all
-from small_init.config import ArmConfig
-from small_init.config_files import merged
 from small_init.files import json_text, write_text
 from small_init.runs.paths import tasks_file
 from small_init.runs.record import Run
 from small_init.stats.intervals import minimum_detectable_effect
-from tests import ROOT
+from tests import ROOT, records
 
 CLAIMS = load_claims(ROOT / "paper" / "claims.yaml")
 RULES = CLAIMS.rules
@@ -39,17 +31,14 @@ SEEDS = (10, 11, 12, 13, 14)
 NOISE = dict(zip(SEEDS, (-0.002, -0.001, 0.0, 0.001, 0.002), strict=True))
 
 
-def run(variant: str, gamma: float, width: int, seed: int, loss: float, n_experts: int = 0) -> Run:
-    model = {"d_model": width, "n_experts": n_experts}
-    config = merged(
-        ArmConfig(), {"variant": variant, "model": model, "init": {"gamma": gamma}}, where="test"
+def run(variant: str, gamma: float, width: int, seed: int, loss: float, **fields: Any) -> Run:
+    """A run of the ladder; `fields` are of its model (`n_experts`), or `tokens`."""
+    tokens = {name: fields.pop(name) for name in ("tokens",) if name in fields}
+    config = records.config_of(
+        {"variant": variant, "model": {"d_model": width, **fields}, "init": {"gamma": gamma}}
     )
-    metrics = {
-        "config": {"variant": variant, **config.identity()},
-        "final": {"loss": loss},
-        "parameters": {"non_embedding": 50 * width**2},
-    }
-    return Run(Path(), f"{variant}-{gamma}-{width}", seed, metrics)
+    arm = f"{variant}-{gamma}-{width}"
+    return records.run_of(config, arm=arm, seed=seed, loss=loss, **tokens)
 
 
 def ladder(
@@ -167,7 +156,7 @@ def with_norm_rms(runs: list[Run], rms: float, tmp_path: Path) -> list[Run]:
     folder = tmp_path / f"{rms}"
     folder.mkdir()
     (folder / "init.json").write_text(f'{{"residual_flow": {{"attention_norm_rms": [{rms}]}}}}')
-    return [Run(folder, r.arm, r.seed, r.metrics) for r in runs]
+    return [replace(r, folder=folder) for r in runs]
 
 
 def test_c2_and_c3_are_interactions_averaged_over_the_other_factor(tmp_path: Path) -> None:
@@ -235,8 +224,7 @@ def tasks_project(
     runs = []
     for gamma, accuracy, tokens in ((0.5, reasoning[0], 2000), (1.0, reasoning[1], 1500)):
         for seed in SEEDS:
-            one = run("adjusted", gamma, 64, seed, 3.5)
-            one.metrics.update({"profile": "cpu", "tokens": tokens})
+            one = run("adjusted", gamma, 64, seed, 3.5, tokens=tokens)
             found = {
                 "sums": task("reasoning", accuracy + NOISE[seed]),
                 "facts": task("knowledge", 0.4),
@@ -307,7 +295,7 @@ def test_a_claim_is_judged_at_the_widths_of_its_scale() -> None:
     assert found.required[0].interval.estimate == pytest.approx(0.04)
     assert "d = 512" in found.required[0].quantity
     # The widths named are taken where one of them is there, however large the others.
-    both = Cells([*mixtures, run("adjusted", 1.0, 32, 10, 3.8)])
+    both = PairedLosses([*mixtures, run("adjusted", 1.0, 32, 10, 3.8)])
     assert widths_of_scale(both, (32,)) == (32,)
     assert widths_of_scale(both, (48, 64)) == (32, 512)
 

@@ -11,12 +11,16 @@ import torch
 
 from small_init import cli
 from small_init.config import Gate, InitConfig, ModelConfig, Norm
-from small_init.diagnosis import architectures, huggingface, measure
+from small_init.diagnosis import architectures, huggingface, measurement
 from small_init.diagnosis.architectures import from_hugging_face, from_model_config
-from small_init.diagnosis.diagnose import Setting, as_json, diagnose
-from small_init.diagnosis.findings import Level, power_of_ten_below
-from small_init.diagnosis.propagation import propagate, stds_of
-from small_init.diagnosis.report import plot, text
+from small_init.diagnosis.diagnose import as_json, diagnose
+from small_init.diagnosis.findings import power_of_ten_below
+from small_init.diagnosis.propagation import propagate
+from small_init.diagnosis.report_plot import plot
+from small_init.diagnosis.report_text import text
+from small_init.diagnosis.results import Level
+from small_init.diagnosis.setting import Setting
+from small_init.diagnosis.stds import stds_of
 from small_init.rule import theory
 from tests import ROOT
 
@@ -170,10 +174,10 @@ def test_a_part_of_a_large_model_is_built() -> None:
             d_model=1536, n_layers=24, n_heads=16, d_ff=4096, vocab_size=60_416, context=4096
         )
     )
-    part = measure.reduced(large, "cpu")
+    part = measurement.reduced(large, "cpu")
     assert (part.n_layers, part.vocab_size, part.d_model) == (2, 4096, 1536)
     huge = replace(large, d_model=16_384, d_ff=53_248)
-    assert measure.reduced(huge, "cpu") is None
+    assert measurement.reduced(huge, "cpu") is None
     assert "too many to measure" in diagnose(replace(setting(), arch=replace(huge, n_layers=1)),
                                              device="cpu").not_measured  # fmt: skip
 

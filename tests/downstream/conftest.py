@@ -10,12 +10,12 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from small_init.config import ArmConfig, Gate, InitConfig, ModelConfig, differences
 from small_init.data.corpus.tokenizer import END_OF_TEXT, SPLIT
-from small_init.files import json_text, sha256, write_bytes, write_text
+from small_init.files import sha256, write_bytes, write_text
 from small_init.model.init import initialise_
 from small_init.model.transformer import Transformer
-from small_init.runs.paths import record_folder, weights_file
-from small_init.runs.record import SCHEMA, record_files
-from tests import ROOT
+from small_init.runs.paths import weights_file
+from small_init.runs.record import Data
+from tests import ROOT, records
 
 ARM = "cpu-tiny"
 VOCAB = 400
@@ -111,17 +111,9 @@ def project(tmp_path, monkeypatch, tokenizer):
 
 def write_run(arm: str, model: Transformer, gamma: float = 1.0) -> dict:
     """The record and the weights of seed 0 of an arm; returns the arm as params.json has it."""
-    folder = record_folder("cpu", arm, 0)
     config = ArmConfig(seeds=[0], model=model.config, init=InitConfig(gamma=gamma))
-    metrics = {
-        "schema": SCHEMA, "profile": "cpu", "arm": arm, "seed": 0,
-        "config": {"variant": "adjusted", **config.identity()},
-        "data": {"meta_sha256": sha256(Path("data/cpu/packed/meta.json"))},
-        "parameters": {"total": 2, "non_embedding": 1}, "tokens": config.train.tokens,
-        "flops": 1, "final": {"loss": 3.5},
-    }  # fmt: skip
-    for name in record_files(config.train.probes):
-        write_text(folder / name, json_text(metrics))
+    data = Data(sha256(Path("data/cpu/packed/meta.json")))
+    records.write(records.metrics_of(config, arm, data=data))
     weights = {name: value.detach() for name, value in model.named_parameters()}
     write_bytes(weights_file(arm, 0), save(weights))
     return {"seeds": [0], "model": differences(model.config, ModelConfig())}

@@ -11,7 +11,7 @@ from safetensors.torch import save
 
 from small_init import cli
 from small_init.data.corpus.tokenizer import EOT_ID
-from small_init.downstream import checkpoint, evaluate, scores, suite
+from small_init.downstream import checkpoint, evaluate, own_tasks, scores, suite
 from small_init.downstream.benchmarks import VARIABLE
 from small_init.errors import UserError
 from small_init.runs.paths import tasks_file, weights_file
@@ -42,14 +42,14 @@ def line(model, tokenizer, context: str) -> str:
 @pytest.fixture
 def evaluated(project):
     found = checkpoint.of_run("cpu", ARM, 0)
-    return found, evaluate.task_record(found, suite.embedded("cpu"))
+    return found, evaluate.task_record(found, own_tasks.embedded("cpu"))
 
 
 def test_lm_evals_numbers_are_the_reference_scorers(evaluated):
     found, record = evaluated
     model, tokenizer = found.model(), found.tokenizer()
     for name in (*ITEMS, "arithmetic_exact_zh"):
-        items = suite.embedded("cpu")[name].items()
+        items = own_tasks.embedded("cpu")[name].items()
         task = record["tasks"][name]
         assert task["items"] == len(items) == 50
         right, normalised, nats = "", "", 0.0
@@ -76,7 +76,7 @@ def test_lm_evals_numbers_are_the_reference_scorers(evaluated):
 def test_record_says_what_a_reader_needs(evaluated):
     _, record = evaluated
     tasks = record["tasks"]
-    assert set(tasks) == set(suite.embedded("cpu"))
+    assert set(tasks) == set(own_tasks.embedded("cpu"))
     assert tasks["orders_zh"]["chance"] == 0.5
     assert tasks["long_en"]["groups"][:7] == [0, 0, 0, 1, 1, 1, 2]
     assert "groups" not in tasks["orders_zh"]
@@ -196,4 +196,4 @@ def test_lm_eval_itself_finds_every_configuration(project):
     from lm_eval.tasks import TaskManager
 
     manager = TaskManager(include_path=str(ROOT / "configs/tasks"), include_defaults=False)
-    assert set(manager.all_tasks) == set(suite.embedded("cpu"))
+    assert set(manager.all_tasks) == set(own_tasks.embedded("cpu"))

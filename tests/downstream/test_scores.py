@@ -1,6 +1,7 @@
 """Real benchmarks from the profile's choice to the record and to Table 2, on data made here."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from small_init import cli
-from small_init.downstream import benchmarks, checkpoint
+from small_init.downstream import benchmarks, checkpoint, suite
 from small_init.downstream.harness import SmallInitLM
 from small_init.downstream.tasks import build_tasks
 from small_init.files import sha256, write_text
@@ -67,7 +68,7 @@ def asking(project, monkeypatch):
     (project / "paper.yaml").write_text(yaml.safe_dump({"tasks": shorter}, sort_keys=False))
     (project / "items.yaml").write_text("cpu: {benchmarks: true}\n")
     monkeypatch.setattr(benchmarks, "PAPER", project / "paper.yaml")
-    monkeypatch.setattr(benchmarks, "PROFILES", project / "items.yaml")
+    monkeypatch.setattr(suite, "PROFILES", project / "items.yaml")
 
     def load(path, revision, **_):
         assert revision == COMMIT
@@ -143,8 +144,9 @@ def test_a_profile_that_asks_benchmarks_records_and_draws_them(asking):
     write_text(index_file("cpu", "table-2"), json.dumps(index))
     Path("paper").mkdir()
     shutil.copy(ROOT / "paper/claims.yaml", "paper")
-    command = [sys.executable, str(ROOT / "paper/table_2.py")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "paper.table_2"]
+    env = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr
     text = Path("results/cpu/tables/table-2.md").read_text()
     assert "| adjusted | reasoning | gsm8k | 9 | 0.0 | 0.0 | 22.2 | +22.2 |" in text
@@ -160,9 +162,9 @@ def test_a_profile_that_asks_benchmarks_records_and_draws_them(asking):
 
 def test_every_profile_says_what_it_asks(monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert benchmarks.asked("paper") == benchmarks.paper_tasks()
+    assert suite.asked("paper") == benchmarks.paper_tasks()
     for profile in ("smoke", "cpu", "gpu"):
-        assert not set(benchmarks.asked(profile)) & set(benchmarks.paper_tasks())
+        assert not set(suite.asked(profile)) & set(benchmarks.paper_tasks())
 
 
 def test_a_corpus_whose_profile_asks_benchmarks_is_not_read(tmp_path):

@@ -25,14 +25,13 @@ from small_init.model.transformer import Transformer
 from small_init.runs.paths import (
     PARAMS,
     packed_folder,
-    record_folder,
     targets_file,
     tokens_file,
     weights_file,
 )
 from small_init.runs.plan import load_plan
-from small_init.runs.record import SCHEMA, record_files
-from tests import tiny
+from small_init.runs.record import Data
+from tests import records, tiny
 
 ARM = "test-tiny"
 FILE = tokens_file("test", ARM, 0)
@@ -61,19 +60,8 @@ def publish(arm: ArmConfig, seeds: tuple[int, ...] = (0,)) -> None:
     }
     PARAMS.write_text(json.dumps(params))
     for seed in seeds:
-        folder = record_folder("test", ARM, seed)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in record_files(arm.train.probes):
-            (folder / name).write_text("")
-        metrics = {
-            "schema": SCHEMA,
-            "arm": ARM,
-            "seed": seed,
-            "profile": "test",
-            "config": arm.identity() | {"variant": arm.variant},
-            "data": {"meta_sha256": sha256(packed_folder("test") / "meta.json")},
-        }
-        (folder / "metrics.json").write_text(json.dumps(metrics))
+        data = Data(sha256(packed_folder("test") / "meta.json"))
+        records.write(records.metrics_of(arm, ARM, seed, profile="test", data=data))
         path = weights_file(ARM, seed)
         path.parent.mkdir(parents=True, exist_ok=True)
         model = Transformer(arm.model)
@@ -166,7 +154,7 @@ def test_a_character_in_pieces_is_one_unit_unless_a_window_cuts_it(tmp_path) -> 
     assert len(sums) == len(found.kind_U)
 
 
-def test_every_target_is_scored_as_validation_scores_it(project, tiny_arm) -> None:
+def test_every_target_is_scored_as_validation_scores_it(packed_project, tiny_arm) -> None:
     packed = PackedTokens(packed_folder("test"))
     publish(tiny_arm)
     model = tokens.load_model(tiny_arm.model, weights_file(ARM, 0))
@@ -181,7 +169,7 @@ def test_every_target_is_scored_as_validation_scores_it(project, tiny_arm) -> No
     assert found[:16].astype(float) == pytest.approx(by_hand, rel=1e-3)
 
 
-def test_the_stage_writes_one_file_a_seed_and_the_same_bytes(project, tiny_arm) -> None:
+def test_the_stage_writes_one_file_a_seed_and_the_same_bytes(packed_project, tiny_arm) -> None:
     publish(tiny_arm, (0, 1))
     plan = load_plan()
     stray = tokens_file("test", ARM, 7)
@@ -194,14 +182,14 @@ def test_the_stage_writes_one_file_a_seed_and_the_same_bytes(project, tiny_arm) 
     assert FILE.read_bytes() == first
 
 
-def test_a_tied_readout_is_loaded(project, tiny_arm) -> None:
+def test_a_tied_readout_is_loaded(packed_project, tiny_arm) -> None:
     tiny_arm.model.tied = True
     publish(tiny_arm)
     model = tokens.load_model(tiny_arm.model, weights_file(ARM, 0))
     assert torch.equal(model.readout.weight, model.embedding.weight)
 
 
-def test_the_set_is_written_and_read_back(project, tiny_arm) -> None:
+def test_the_set_is_written_and_read_back(packed_project, tiny_arm) -> None:
     tiny_arm.model.vocab_size = 257
     folder = packed_folder("test")
     shutil.rmtree(folder)
@@ -226,7 +214,7 @@ def test_the_set_is_written_and_read_back(project, tiny_arm) -> None:
         targets.load_log_probabilities("test", ARM, 0, found)
 
 
-def test_wrong_input_is_one_sentence(project, tiny_arm) -> None:
+def test_wrong_input_is_one_sentence(packed_project, tiny_arm) -> None:
     publish(tiny_arm)
     plan = load_plan()
     with pytest.raises(UserError, match=r"'none' is not in params\.json"):
@@ -256,7 +244,7 @@ def test_wrong_input_is_one_sentence(project, tiny_arm) -> None:
         tokens.write_log_probabilities(plan, ARM)
 
 
-def test_a_stale_token_stage_trains_nothing(project, tiny_arm, monkeypatch) -> None:
+def test_a_stale_token_stage_trains_nothing(packed_project, tiny_arm, monkeypatch) -> None:
     publish(tiny_arm)
     trained = []
     monkeypatch.setattr(reproduce, "_dvc", lambda arguments: None)

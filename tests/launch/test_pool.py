@@ -23,7 +23,7 @@ from small_init.errors import UserError
 from small_init.launch import reproduce
 from small_init.launch.pool import train_runs
 from small_init.launch.publish import publish
-from small_init.runs.experiments import OBJECTS
+from small_init.runs.objects import object_names
 from small_init.runs.paths import PARAMS, record_folder
 from small_init.runs.record import load_run
 from small_init.runs.spec import RunSpec
@@ -41,7 +41,7 @@ def write_params(**arms: ArmConfig) -> None:
     params = {
         "profile": "test",
         "arms": {"pretrain": entries},
-        "objects": {name: [] for name in OBJECTS},
+        "objects": {name: [] for name in object_names()},
     }
     PARAMS.write_text(json.dumps(params))
 

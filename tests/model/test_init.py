@@ -10,15 +10,14 @@ from torch import nn
 
 from small_init.config import Gate, InitConfig, ModelConfig, Norm, Scheme
 from small_init.model.init import (
-    canonical,
     classify,
     draw,
     initialise_,
-    plan,
-    standard_normal,
     weight_record,
+    weight_table,
 )
 from small_init.model.transformer import Transformer
+from small_init.rule.draws import canonical, standard_normal
 
 CONFIG = ModelConfig(
     d_model=64, n_layers=3, n_heads=4, d_ff=96, vocab_size=512, context=16,
@@ -49,7 +48,7 @@ def test_every_matrix_has_the_std_of_the_rule(gamma):
 
 def test_gammas_of_groups_stand_alone():
     init = InitConfig(gamma=0.5, embedding=1.0, mlp=0.75)
-    for weight in plan(Transformer(CONFIG), init, CONFIG):
+    for weight in weight_table(Transformer(CONFIG), init, CONFIG):
         gamma = {"embedding": 1.0, "mlp": 0.75, "norm": None}.get(weight.group.value, 0.5)
         if gamma is not None:
             assert weight.std == pytest.approx(weight.fan_in**-gamma), weight.name
@@ -64,7 +63,9 @@ def test_gammas_of_groups_stand_alone():
     ],
 )
 def test_other_schemes(scheme, hidden, output):
-    stds = {w.name: w.std for w in plan(Transformer(CONFIG), InitConfig(scheme=scheme), CONFIG)}
+    stds = {
+        w.name: w.std for w in weight_table(Transformer(CONFIG), InitConfig(scheme=scheme), CONFIG)
+    }
     assert stds["blocks.0.attention.query.weight"] == pytest.approx(hidden)
     assert stds["blocks.1.attention.output.weight"] == pytest.approx(output)
     assert stds["blocks.2.mlp.down.weight"] == pytest.approx(output)
@@ -72,8 +73,8 @@ def test_other_schemes(scheme, hidden, output):
 
 
 def test_depth_scaling_touches_output_projections_alone():
-    plain = {w.name: w.std for w in plan(Transformer(CONFIG), InitConfig(), CONFIG)}
-    for weight in plan(Transformer(CONFIG), InitConfig(depth_scaled=True), CONFIG):
+    plain = {w.name: w.std for w in weight_table(Transformer(CONFIG), InitConfig(), CONFIG)}
+    for weight in weight_table(Transformer(CONFIG), InitConfig(depth_scaled=True), CONFIG):
         ratio = weight.std / plain[weight.name] if plain[weight.name] else 1.0
         is_output = weight.name.endswith(("attention.output.weight", "mlp.down.weight"))
         assert ratio == pytest.approx(1 / math.sqrt(6) if is_output else 1.0), weight.name
@@ -130,7 +131,7 @@ def test_tied_weights_are_drawn_once_as_the_embedding():
     config = ModelConfig(**{**vars(CONFIG), "tied": True})
     model = drawn(InitConfig(), config)
     assert model.readout.weight.data_ptr() == model.embedding.weight.data_ptr()
-    names = [weight.name for weight in plan(model, InitConfig(), config)]
+    names = [weight.name for weight in weight_table(model, InitConfig(), config)]
     assert "embedding.weight" in names
     assert "readout.weight" not in names
 
@@ -148,7 +149,7 @@ def test_record_tells_std_and_hash_of_what_is_there():
     assert record["shape"] == [96, 64]
     assert record["std_asked"] == pytest.approx(1 / 64)
     assert record["sha256"] == hashlib.sha256(weight.numpy().tobytes()).hexdigest()
-    again = plan(model, InitConfig(), CONFIG)
+    again = weight_table(model, InitConfig(), CONFIG)
     assert torch.equal(
         draw(next(w for w in again if w.name.endswith("0.mlp.up.weight")), 0), weight
     )

@@ -12,9 +12,10 @@ from safetensors.torch import load_file
 from small_init.config import ArmConfig, Gate, InitConfig, ModelConfig, Precision, check
 from small_init.config_files import merged
 from small_init.errors import UserError
-from small_init.model.init import Group, initialise_, plan
+from small_init.model.init import initialise_, weight_table
 from small_init.model.moe import MixtureOfExperts, routing
 from small_init.model.transformer import Transformer, parameter_counts
+from small_init.rule.groups import Group
 from small_init.runs.spec import RunSpec
 from small_init.train.pretrain import Pretraining, flops_per_token, train
 
@@ -170,7 +171,7 @@ def test_bfloat16_is_near_float32():
 def test_gamma_scales_experts_by_their_own_fan_in_and_the_router_apart():
     model = build()
     init = InitConfig(gamma=1.0, router=0.25)
-    weights = {weight.name: weight for weight in plan(model, init, SMALL)}
+    weights = {weight.name: weight for weight in weight_table(model, init, SMALL)}
     router, up, down = (
         weights[f"blocks.1.mlp.{name}"] for name in ("router.weight", "experts.up", "experts.down")
     )

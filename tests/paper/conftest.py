@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save
 
 from small_init.config import ArmConfig, Gate, Probes
-from small_init.config_files import merged
-from small_init.files import csv_text, json_text, write_bytes, write_text
-from small_init.runs.paths import index_file, record_folder
-from small_init.runs.record import SCHEMA, load_run
-from tests import ROOT
+from small_init.files import write_text
+from small_init.runs.paths import index_file
+from small_init.runs.record import load_run
+from tests import ROOT, records
 
 PAPER = ROOT / "paper"
 STEPS = (0, 10, 100, 1000)
@@ -72,39 +70,11 @@ def non_embedding(width: int, gated: bool) -> int:
 
 
 def write_record(arm: Arm, seed: int) -> None:
-    settings = merged(ArmConfig(), arm.overrides, where=arm.key)
+    settings = records.config_of(arm.overrides)
     model, gamma = settings.model, settings.init.gamma
-    folder = record_folder("cpu", arm.key, seed)
     own = non_embedding(model.d_model, settings.variant == "adjusted")
-    outer = 2 * model.vocab_size * model.d_model
     loss = arm.loss(seed)
-    metrics = {
-        "schema": SCHEMA,
-        "profile": "cpu",
-        "arm": arm.key,
-        "seed": seed,
-        "stage": "pretrain",
-        "config": {"variant": settings.variant, **settings.identity()},
-        "data": {"meta_sha256": "0" * 64},
-        "parameters": {
-            "total": own + outer,
-            "active": own // (2 if model.n_experts else 1) + outer,
-            "embedding_and_readout": outer,
-            "non_embedding": own,
-        },
-        "steps": settings.steps,
-        "tokens": settings.train.tokens,
-        "flops": 6 * own * settings.train.tokens,
-        "final": {
-            "loss": loss,
-            "tokens": settings.train.final_tokens,
-            "bits_per_byte": {"zh": loss / 2, "en": loss / 3, "code": loss / 3},
-            "by_source": {"a": loss},
-        },
-        "prequential": {"nats_per_token": loss + 0.5},
-        "clipped_share": 0.1,
-    }
-    write_text(folder / "metrics.json", json_text(metrics))
+    metrics = records.metrics_of(settings, arm.key, seed, loss, own)
     curve = [
         {
             "step": step,
@@ -117,7 +87,6 @@ def write_record(arm: Arm, seed: int) -> None:
         }
         for step in STEPS
     ]
-    write_text(folder / "curve.csv", csv_text(curve))
     all_probes = settings.train.probes is Probes.all
     numbers = ("norm", "spectral_norm", "stable_rank", "mean_abs_cos", "mean_cos")
     prefixes = ("", "change_", "update_") if all_probes else ("", "change_")
@@ -134,7 +103,6 @@ def write_record(arm: Arm, seed: int) -> None:
                 if "up" in name:
                     row |= {f"{prefix}stable_rank": ranks[step] + offset for prefix in prefixes}
                 spectra.append(row)
-    write_text(folder / "spectra.csv", csv_text(spectra))
     first = model.d_model ** (1 - gamma)
     shapes = {f"blocks.{n}.{name}": shape for n in (0, 1) for name, shape in shapes.items()}
     shapes |= {"embedding.weight": [model.vocab_size, model.d_model]}
@@ -158,11 +126,11 @@ def write_record(arm: Arm, seed: int) -> None:
             "mlp": [0.5 * model.d_model ** (1.5 - 2 * gamma)] * model.n_layers,
         },
     }
-    write_text(folder / "init.json", json_text(init))
+    probed: dict[str, Any] = {}
     if all_probes:
         rows = [row for step in STEPS for row in activation_rows(settings, step)]
-        write_text(folder / "activations.csv", csv_text(rows))
-        write_bytes(folder / "snapshots.safetensors", save(snapshots(settings, seed)))
+        probed = {"activations": rows, "snapshots": snapshots(settings, seed)}
+    records.write(metrics, curve=curve, spectra=spectra, init=init, **probed)
 
 
 def block_shapes(settings: ArmConfig) -> dict[str, list[int]]:

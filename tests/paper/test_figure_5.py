@@ -91,7 +91,7 @@ def write(arms: list[Arm], noise: float = 0.02) -> None:
 
 
 def token_runs(module) -> list:
-    return [module.TokenRun(r.folder, r.arm, r.seed, r.metrics) for r in load_runs(NAME)]
+    return [module.TokenRun(r.folder, r.metrics) for r in load_runs(NAME)]
 
 
 @pytest.fixture

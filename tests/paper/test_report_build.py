@@ -11,7 +11,7 @@ import pytest
 from small_init.claims.judge import assess
 from small_init.errors import UserError
 from small_init.files import json_text, write_text
-from small_init.runs.experiments import OBJECTS
+from small_init.runs.objects import object_names
 from small_init.runs.paths import claims_file, record_folder
 from tests.paper.conftest import PAPER, arm, write_project
 
@@ -37,10 +37,10 @@ def build(project, script, monkeypatch) -> Callable[[], str]:
         write_text(folder / "perf.json", json.dumps({"seconds": 1800, "threads": 2}))
     shutil.copytree(PAPER, "paper", ignore=shutil.ignore_patterns("__pycache__"))
     report = script("report")
-    monkeypatch.setattr(report, "TEMPLATE", Path("paper/report.typ"))
+    monkeypatch.setattr(report, "TEMPLATE", Path("paper/report/report.typ"))
     plt = script("shared.style").plt
     fig = plt.figure(figsize=(1, 1))
-    for page in (*(n for n in OBJECTS if n.startswith("figure")), "figure-t2"):
+    for page in (*(n for n in object_names() if n.startswith("figure")), "figure-t2"):
         for kind in ("png", "pdf"):
             path = Path(f"results/cpu/figures/{page}.{kind}")
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def build(project, script, monkeypatch) -> Callable[[], str]:
         write_text(path.with_suffix(".md"), f"**Caption of {page}.** δ² ≤ 1\n")
     plt.close(fig)
     write_text(Path("results/cpu/figures/figure-6c.csv"), "kind,correlation,gamma\n")
-    for name in (n for n in OBJECTS if n.startswith("table")):
+    for name in (n for n in object_names() if n.startswith("table")):
         table = f"**Caption of {name}.**\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n"
         write_text(Path(f"results/cpu/tables/{name}.md"), table)
 

@@ -14,7 +14,7 @@ import torch
 from small_init.config import ArmConfig
 from small_init.config_files import merged
 from small_init.errors import UserError
-from small_init.measure import weights
+from small_init.measure import spectra
 from tests.paper.conftest import Arm, arm, non_embedding, write_project
 
 CONFIRMATORY = (10, 11, 12)
@@ -378,7 +378,7 @@ def test_figure_s2_tells_arms_and_widths_apart(project, script) -> None:
 def test_a_random_matrix_has_the_stable_rank_of_the_formula(script) -> None:
     for shape in ((176, 64), (256, 512)):
         w = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-        rank = weights.stable_rank(weights.singular_values(w))
+        rank = spectra.stable_rank(spectra.singular_values(w))
         # The largest singular value of a small matrix lies a little below √m + √n.
         assert rank == pytest.approx(script("figure_s2").random_stable_rank(shape), rel=0.05)
 

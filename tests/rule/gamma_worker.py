@@ -1,4 +1,4 @@
-"""A rank of tests/test_gamma_sharded.py: torchrun gamma_worker.py <result.json>.
+"""A rank of tests/rule/test_gamma_sharded.py: torchrun gamma_worker.py <result.json>.
 
 Builds each case sharded, on the meta device where that is how it is done, applies the rule, and
 rank 0 writes a hash of every full weight.

@@ -249,7 +249,7 @@ def test_our_own_model_has_the_same_weights_by_both_doors(changes):
     done = gamma_init_(theirs, 0.8, seed=4, groups={"attention": 0.6} | (
         {} if config.gate is Gate.none else {"gate": 0.9}
     ))  # fmt: skip
-    for mine, weight in zip(init.plan(ours, rule, config), done, strict=True):
+    for mine, weight in zip(init.weight_table(ours, rule, config), done, strict=True):
         assert (mine.name, mine.shape) == (weight.name, weight.shape)
         assert mine.group.value == weight.group.value
         assert mine.std == (weight.std or 0.0)

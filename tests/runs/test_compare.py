@@ -1,39 +1,23 @@
 """Two runs side by side: what differs, with signs, and how a run is named."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from small_init.config import ArmConfig
-from small_init.config_files import merged
 from small_init.errors import UserError
-from small_init.files import csv_text, write_text
 from small_init.runs.compare import compare, find_run
-from small_init.runs.paths import record_folder
-from small_init.runs.record import SCHEMA
+from tests import records
 
 
 def write(arm: str, seed: int, gamma: float, loss: float) -> None:
-    config = merged(ArmConfig(), {"init": {"gamma": gamma}}, where=arm)
-    folder = record_folder("cpu", arm, seed)
-    metrics = {
-        "arm": arm, "seed": seed, "schema": SCHEMA, "profile": "cpu",
-        "config": {"variant": "adjusted", **config.identity()},
-        "final": {"loss": loss, "bits_per_byte": {"en": loss / 3}},
-        "prequential": {"nats_per_token": loss + 1}, "clipped_share": 0.25,
-        "parameters": {"total": 1000}, "tokens": 2048, "steps": 2,
-    }  # fmt: skip
-    write_text(folder / "metrics.json", json.dumps(metrics))
+    config = records.config_of({"init": {"gamma": gamma}})
     curve = [{"tokens": t, "val_loss": loss + 1 / (1 + t)} for t in (0, 1024)]
-    write_text(folder / "curve.csv", csv_text(curve))
     ranks = [
         {"step": step, "weight": f"blocks.{layer}.mlp.up.weight", "stable_rank": rank + layer}
         for step, rank in ((0, 30.0), (10, 10.0), (20, 20.0))
         for layer in (0, 1)
     ]
-    write_text(folder / "spectra.csv", csv_text(ranks))
-    write_text(folder / "init.json", "{}")
+    records.write(records.metrics_of(config, arm, seed, loss), curve=curve, spectra=ranks)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def test_counts_are_those_of_the_model(path):
         config = merged(ModelConfig(), load_yaml(path), kind, where=str(path))
         with torch.device("meta"):
             model = Transformer(config)
-        counts = cost.parameters(config)
+        counts = cost.count_parameters(config)
         assert {"total": counts.total, "active": counts.active} == {
             name: parameter_counts(model)[name] for name in ("total", "active")
         }
@@ -58,7 +58,7 @@ ARM = ArmConfig(model=TINY, train=TrainConfig(tokens=12_000, batch_tokens=120))
 
 
 def test_flops_and_hours_by_hand():
-    found = cost.estimate(ARM, ParallelConfig(device_tflops=1e-6))
+    found = cost.run_cost(ARM, ParallelConfig(device_tflops=1e-6))
     assert found.parameters.total == TINY_TOTAL == 4152
     # In products: 3 · (256 + 576) in the blocks and 100·8 in the readout: 3,296.
     assert found.flops == 6 * 3296 * 12_000 == 237_312_000
@@ -67,16 +67,16 @@ def test_flops_and_hours_by_hand():
     # A device of 1e6 FLOP/s at 40 %: 237.312e6 / 0.4e6 = 593.28 s.
     assert found.device_hours == pytest.approx(593.28 / 3600)
     twice = replace(ParallelConfig(device_tflops=1e-6), checkpoint_activations=True)
-    assert cost.estimate(ARM, twice).device_hours == pytest.approx(791.04 / 3600)  # at 30 %
-    assert cost.estimate(ARM, twice, mfu=0.2).device_hours == pytest.approx(1186.56 / 3600)
-    assert cost.estimate(ARM, ParallelConfig()).device_hours is None
+    assert cost.run_cost(ARM, twice).device_hours == pytest.approx(791.04 / 3600)  # at 30 %
+    assert cost.run_cost(ARM, twice, mfu=0.2).device_hours == pytest.approx(1186.56 / 3600)
+    assert cost.run_cost(ARM, ParallelConfig()).device_hours is None
     # On disk: three copies of the weights, 4 bytes each; two checkpoints of weights and moments.
     assert found.weights_bytes == 3 * 4 * 4152
     assert found.checkpoint_bytes == 2 * 12 * 4152
 
 
 def test_memory_of_one_process_by_hand():
-    found = cost.memory(ARM, ParallelConfig())
+    found = cost.memory_per_device(ARM, ParallelConfig())
     assert (found.weights, found.gradients, found.moments) == (16_608, 16_608, 33_216)
     assert found.copies == 0
     # A block, float32: norms 2·(64+4) = 136; attention 4·8·6 + 4·2 = 200;
@@ -85,8 +85,8 @@ def test_memory_of_one_process_by_hand():
     assert found.backward == 120 * (8 * 8 + 3 * 4 * 24)
     assert found.loss == 120 * 100 * 4 + 100 * 8 * 4  # all 120 rows are fewer than a block's
     low = replace(ARM, train=replace(ARM.train, precision=Precision.bf16))
-    assert cost.memory(low, ParallelConfig()).copies == 2 * 3 * 832
-    spared = cost.memory(ARM, ParallelConfig(checkpoint_activations=True))
+    assert cost.memory_per_device(low, ParallelConfig()).copies == 2 * 3 * 832
+    spared = cost.memory_per_device(ARM, ParallelConfig(checkpoint_activations=True))
     assert spared.activations == 120 * (3 * 32 + 752 + 108)
 
 
@@ -95,7 +95,7 @@ def test_memory_of_sharded_processes_by_hand():
     low = replace(ARM, train=replace(ARM.train, precision=Precision.bf16))
     for shard, parts in ((Shard.full, 6), (Shard.hybrid, 3), (Shard.none, 1)):
         parallel = ParallelConfig(Accelerator.cuda, devices=3, nodes=2, shard=shard)
-        found = cost.memory(low, parallel)
+        found = cost.memory_per_device(low, parallel)
         assert found.weights == found.gradients == 4 * 4152 // parts
         assert found.moments == 8 * 4152 // parts
         # Gathered in bfloat16: 8 bytes for each of 1,608 outside, 10 for each of 848 of a block.
@@ -109,7 +109,7 @@ def test_the_loss_holds_the_blocks_reckoned_with():
     assert (cost.CPU_LOSS_BLOCK, cost.GPU_LOSS_BLOCK) == (loss._CPU_BLOCK, loss._GPU_BLOCK)
     many = replace(ARM, train=replace(ARM.train, batch_tokens=12_000))
     rows = (1 << 17) // 100
-    assert cost.memory(many, ParallelConfig()).loss == rows * 100 * 4 + 100 * 8 * 4
+    assert cost.memory_per_device(many, ParallelConfig()).loss == rows * 100 * 4 + 100 * 8 * 4
 
 
 def kept_bytes(model: Transformer, windows: int, precision: Precision) -> int:
@@ -147,7 +147,7 @@ def test_activations_are_what_autograd_keeps(changes, precision):
     config = ModelConfig(**(shape | {"context": 32} | changes))
     tokens = 8 * config.context
     arm = ArmConfig(model=config, train=TrainConfig(batch_tokens=tokens, precision=precision))
-    expected = cost.memory(arm, ParallelConfig())
+    expected = cost.memory_per_device(arm, ParallelConfig())
     readout_gradient = 4 * config.vocab_size * config.d_model
     measured = kept_bytes(Transformer(config), 8, precision)
     assert measured == pytest.approx(
@@ -161,12 +161,12 @@ def test_records_are_about_as_large_as_said():
     for folder in (path.parent for path in metrics):
         arm = read_run(folder, folder.parent.name, 0).config
         there = sum(path.stat().st_size for path in folder.iterdir())
-        assert cost.estimate(arm, ParallelConfig()).record_bytes == pytest.approx(there, rel=0.3)
+        assert cost.run_cost(arm, ParallelConfig()).record_bytes == pytest.approx(there, rel=0.3)
 
 
 def test_probes_cost_disk():
     sizes = [
-        cost.estimate(
+        cost.run_cost(
             replace(ARM, train=replace(ARM.train, probes=probes)), ParallelConfig()
         ).record_bytes
         for probes in Probes

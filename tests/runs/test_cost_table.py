@@ -10,7 +10,7 @@ from small_init.config import Accelerator, ArmConfig, Corpus, ParallelConfig
 from small_init.config_files import merged
 from small_init.data.corpus.config import CorpusConfig
 from small_init.runs import cost_table
-from small_init.runs.cost import estimate
+from small_init.runs.cost import run_cost
 from small_init.runs.plan import Plan
 from tests import ROOT
 
@@ -53,7 +53,7 @@ def test_arms_of_one_model_and_length_share_a_line():
     }
     short, full = cost_table.lines(plan_of(arms), None)
     assert (short.arms, short.runs, full.arms, full.runs) == (1, 1, 2, 5)
-    costs = [estimate(arms["x-d64-g050-standard"], GPU), estimate(arms["x-d64-g100-adjusted"], GPU)]
+    costs = [run_cost(arms["x-d64-g050-standard"], GPU), run_cost(arms["x-d64-g100-adjusted"], GPU)]
     assert full.largest == costs[1]  # the gated one needs more
     assert full.device_hours == pytest.approx(3 * costs[0].device_hours + 2 * costs[1].device_hours)
     assert len(cost_table.lines(plan_of(arms), None, every_arm=True)) == 3
@@ -73,8 +73,8 @@ def test_totals_by_hand():
     spent = 4 * 2_048_000 * 6 * (4 * (5 * 64**2 + 3 * 64 * 176) + 2048 * 64) / 0.5e14 / 3600
     assert line.device_hours == pytest.approx(spent)
     text = cost_table.totals([line], plan, CORPUS, 0.5)
-    assert f"{cost_table.hours(spent)} GPU-hours at 50%" in text
-    assert f"{cost_table.hours(spent / 4)} hours on 4" in text
+    assert f"{cost_table.hours_text(spent)} GPU-hours at 50%" in text
+    assert f"{cost_table.hours_text(spent / 4)} hours on 4" in text
     assert "8 MB of packed tokens" in text  # 4M tokens of 2 bytes
 
 
@@ -135,4 +135,4 @@ def test_plan_prints_arms_and_costs(tmp_path, capsys, monkeypatch):
     [(0, "0"), (999, "999"), (1000, "1k"), (24_660_000, "24.7M"), (1.5e15, "1,500T")],
 )
 def test_counts_are_short(number, text):
-    assert cost_table.short(number) == text
+    assert cost_table.count_text(number) == text

@@ -15,23 +15,16 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from small_init.claims import calibration
-from small_init.claims.criteria import OBJECTS as CLAIMED_OBJECTS
 from small_init.config import ArmConfig, Corpus, Gate, Precision
 from small_init.config_files import dump, load_yaml, merged
 from small_init.data.corpus.config import CorpusConfig
 from small_init.errors import UserError
 from small_init.runs import cost_table, table
-from small_init.runs.experiments import (
-    LITERAL_EPS,
-    OBJECTS,
-    STAGES,
-    Planner,
-    make_params,
-    matched_eps,
-)
+from small_init.runs.experiments import LITERAL_EPS, Planner, make_params, matched_eps
 from small_init.runs.paths import PARAMS
 from small_init.runs.plan import load_plan, read_plan
 from small_init.runs.rates import Rate, RateTable
+from small_init.runs.stages import RUN_STAGES
 from tests import ROOT
 
 
@@ -102,7 +95,7 @@ def test_one_configuration_is_one_arm(configs):
     params = json.loads(make_params("smoke"))
     # The calibration keeps its record; the ladder's arm of the same rate reads it.
     counts = {stage: len(arms) for stage, arms in params["arms"].items()}
-    assert counts == dict.fromkeys(STAGES, 0) | {"calibrate": 1, "pretrain": 7}
+    assert counts == dict.fromkeys(RUN_STAGES, 0) | {"calibrate": 1, "pretrain": 7}
     assert "smoke-d16-g100-adjusted-lr-6e-3" in params["objects"]["figure-1"]
     assert params["objects"]["figure-4"] == params["objects"]["figure-1"]
     assert params["objects"]["figure-s1"] == ["smoke-d16-g100-adjusted-lr-6e-3"]
@@ -319,7 +312,7 @@ def test_dvc_reads_the_pipeline_of_other_scales(scales, scale, tmp_path):
     wanted = {f"{stage}@{key}" for stage, group in arms.items() for key in group}
     found = set(done.stdout.split())
     assert wanted <= found
-    assert {name for name in found if name.partition("@")[0] in STAGES} == wanted
+    assert {name for name in found if name.partition("@")[0] in RUN_STAGES} == wanted
     wants = {p for s in pipeline().values() for p in s.get("deps", []) if p.startswith("configs/")}
     for path in wants:
         assert (ROOT / path.replace("${profile}", scale)).exists()
@@ -347,7 +340,7 @@ def test_the_published_objects_match_the_code(at_root):
     stale = re.findall(r"^Running stage '(.+)':$", done.stdout, flags=re.MULTILINE)
     assert not stale, (
         f"{len(stale)} stages are stale, {stale[0]} first: run `make reproduce`; or, only where "
-        "tests/test_pretrain.py::test_golden_run proves that no number changed, `dvc commit`."
+        "tests/goldens/test_goldens.py proves that no number changed, `dvc commit`."
     )
 
 
@@ -356,23 +349,6 @@ def test_params_are_what_the_plan_writes(at_root):
     assert PARAMS.read_text() == make_params(profile), (
         "params.json and configs/ differ: run `small-init plan` and commit it."
     )
-
-
-def test_objects_have_stage_script_target_and_index():
-    stages = pipeline()
-    makefile = (ROOT / "Makefile").read_text()
-    assert set(OBJECTS) == set(re.search(r"^OBJECTS := (.*)$", makefile, re.M)[1].split())
-    assert set(OBJECTS) <= set(CLAIMED_OBJECTS)
-    for name in OBJECTS:
-        script = f"paper/{name.replace('-', '_')}.py"
-        assert stages[name]["cmd"] == f"python {script}"
-        assert script in stages[name]["deps"]
-        assert f"results/${{profile}}/index/{name}.json" in stages[name]["deps"]
-        assert (ROOT / script).is_file()
-        local = set(re.findall(r"^from (\w+) import", (ROOT / script).read_text(), re.M))
-        mine = {path.stem for path in (ROOT / "paper").glob("*.py")}
-        missing = {f"paper/{m}.py" for m in local & mine} - set(stages[name]["deps"])
-        assert not missing, f"{name} imports {missing} without depending on it"
 
 
 def test_published_records_are_the_planned_ones(at_root):

@@ -12,12 +12,12 @@ import torch
 from small_init.config import ArmConfig, Probes, differences
 from small_init.config_files import merged
 from small_init.errors import UserError
-from small_init.files import write_text
+from small_init.files import json_text, write_text
 from small_init.launch.publish import publish
 from small_init.launch.tensorboard import published_runs, rebuild
 from small_init.measure.scalars import heat_map
 from small_init.runs import table
-from small_init.runs.experiments import OBJECTS
+from small_init.runs.objects import object_names
 from small_init.runs.paths import (
     PARAMS,
     event_folder,
@@ -38,7 +38,7 @@ ARM = "test-tiny"
 
 def write_params(arm: ArmConfig, **changes) -> None:
     arms = {ARM: differences(arm, ArmConfig()) | {"seeds": [0]} | changes}
-    objects = {name: [ARM] if name == "figure-1" else [] for name in OBJECTS}
+    objects = {name: [ARM] if name == "figure-1" else [] for name in object_names()}
     params = {"profile": "test", "arms": {"pretrain": arms, "calibrate": {}}, "objects": objects}
     PARAMS.write_text(json.dumps(params))
 
@@ -87,7 +87,7 @@ def test_a_record_reads_back(published):
     run = load_run("test", ARM, 0)
     assert run.config.identity() == published.identity()
     assert run.pilot
-    assert run.val_loss == run.metrics["final"]["loss"]
+    assert run.val_loss == run.metrics.final.loss
     assert len(run.curve) == 7
     assert weights_file(ARM, 0).is_file()
 
@@ -108,12 +108,12 @@ def test_the_table_has_a_row_a_run_and_an_index_per_object(published):
 def test_only_the_readers_of_a_changed_record_see_it(published):
     plan = load_plan()
     table.collect(plan)
-    before = {name: index_file("test", name).read_bytes() for name in OBJECTS}
+    before = {name: index_file("test", name).read_bytes() for name in object_names()}
     curve = record_folder("test", ARM, 0) / "curve.csv"
     curve.write_text(curve.read_text().replace("40,2560", "40,2561"))
     table.collect(plan)
-    after = {name: index_file("test", name).read_bytes() for name in OBJECTS}
-    assert [name for name in OBJECTS if before[name] != after[name]] == ["figure-1"]
+    after = {name: index_file("test", name).read_bytes() for name in object_names()}
+    assert [name for name in object_names() if before[name] != after[name]] == ["figure-1"]
 
 
 @pytest.mark.parametrize("name", record_files(Probes.weights))
@@ -137,6 +137,54 @@ def test_a_record_from_before_the_probes_were_a_choice_is_whole(published):
     path.write_text(json.dumps(metrics))
     table.collect(load_plan())
     assert load_run("test", ARM, 0).config.identity() == published.identity()
+
+
+def test_a_record_from_before_the_mixtures_has_all_its_parameters_active(published):
+    path = record_folder("test", ARM, 0) / "metrics.json"
+    metrics = json.loads(path.read_text())
+    del metrics["parameters"]["active"], metrics["config"]["model"]["n_experts"]
+    path.write_text(json.dumps(metrics))
+    parameters = load_run("test", ARM, 0).metrics.parameters
+    assert parameters.active == parameters.total
+
+
+def test_what_is_read_is_what_was_written(published):
+    text = (record_folder("test", ARM, 0) / "metrics.json").read_text()
+    assert json_text(load_run("test", ARM, 0).metrics.plain()) == text
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda found: found.pop("steps"), "steps"),
+        (lambda found: found["final"].pop("loss"), "final.loss"),
+        (lambda found: found["final"].update(loss="low"), "final.loss"),
+        (lambda found: found["data"].update(meta_sha256=None), "data.meta_sha256"),
+        (lambda found: found.update(sede=0), "sede"),
+        (lambda found: found["config"]["model"].update(width=64), "config.model.width"),
+        (lambda found: found["config"]["train"].update(probes="some"), "config.train.probes"),
+    ],
+)
+def test_a_wrong_missing_or_unknown_field_is_named_with_its_file(published, change, field):
+    path = record_folder("test", ARM, 0) / "metrics.json"
+    metrics = json.loads(path.read_text())
+    change(metrics)
+    path.write_text(json.dumps(metrics))
+    with pytest.raises(UserError) as caught:
+        load_run("test", ARM, 0)
+    assert str(path) in str(caught.value)
+    assert f"'{field}'" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_column_of_the_table_is_documented_and_filled(published):
+    run = load_run("test", ARM, 0)
+    found = table.run_table([run])
+    languages = [f"bits_per_byte_{name}" for name in ("en", "zh")]
+    assert set(found.columns) == {*table.COLUMNS, *languages}
+    assert found.drop(columns="clip").notna().all(axis=None)
+    assert found["val_loss"][0] == run.val_loss
+    assert table.run_table([]).columns.tolist() == list(table.COLUMNS)
 
 
 def test_an_index_has_the_hashes_of_every_probe(probed):

@@ -14,7 +14,7 @@ from small_init.stats.fits import (
     fit_scaling,
     log_minimum,
     quadratic_minimum,
-    slope_interval,
+    slopes,
 )
 from small_init.stats.intervals import (
     Interval,
@@ -111,7 +111,7 @@ def test_holm_never_lowers_and_keeps_the_order(p_values: list[float]) -> None:
 
 def test_slope_per_e_fold_is_recovered() -> None:
     by_seed = {s: [0.5 - 0.03 * math.log(n) + 0.01 * s for n in LADDER] for s in range(3)}
-    slope = slope_interval(LADDER, by_seed)
+    slope = mean_interval(slopes(LADDER, by_seed).values())
     assert slope.estimate == pytest.approx(-0.03)
     assert slope.n == 3
 

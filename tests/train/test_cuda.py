@@ -107,8 +107,9 @@ def test_float32_on_the_gpu_is_that_of_the_cpu():
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_compiled_blocks_are_the_same_model(checkpointed):
     layout = merged(CUDA, {"compile": True, "checkpoint_activations": checkpointed}, where="test")
-    model = Ranks(layout).build(ArmConfig(model=DENSE), 3).cuda()
-    plain = Ranks(CUDA).build(ArmConfig(model=DENSE), 3).cuda()
+    model, plain = (Ranks(way).build(ArmConfig(model=DENSE)).cuda() for way in (layout, CUDA))
+    for built in (model, plain):
+        initialise_(built, InitConfig(), DENSE, 3)
     losses = [each(*batch(DENSE)) for each in (model, plain)]
     torch.testing.assert_close(*losses, rtol=1e-5, atol=0)
     for loss in losses:

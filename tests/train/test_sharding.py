@@ -21,6 +21,7 @@ from small_init.data.packed import PackedTokens
 from small_init.errors import UserError
 from small_init.measure.activations import residual_flow
 from small_init.measure.validation import validate
+from small_init.model.init import initialise_
 from small_init.model.transformer import Transformer
 from small_init.runs.paths import weights_file
 from small_init.runs.plan import load_plan
@@ -203,8 +204,25 @@ def test_two_nodes_are_preempted_and_go_on(home):
     for code, output in ended(nodes):
         assert code == 0, output
     assert_same_run("nodes", "plain-dense")
-    assert load_run("test", "nodes", 0).metrics == Result("nodes").metrics
+    assert load_run("test", "nodes", 0).metrics.plain() == Result("nodes").metrics
     assert load_file(weights_file("nodes", 0)).keys() == Result("nodes").weights.keys()
+
+
+@pytest.mark.parametrize("changes", [DENSE, MIXTURE, TIED])
+def test_a_plain_process_builds_the_same_model(changes):
+    arm = arm_of(changes)
+    built, whole = Ranks(ParallelConfig()).build(arm), Transformer(arm.model)
+    for parameter in built.parameters():  # whatever was in its memory
+        parameter.data.fill_(torch.nan)
+    for model in (built, whole):
+        initialise_(model, arm.init, arm.model, 3)
+    assert list(built.state_dict()) == list(whole.state_dict())
+    for (name, mine), other in zip(
+        built.state_dict().items(), whole.state_dict().values(), strict=True
+    ):
+        assert torch.equal(mine, other), name
+    assert torch.equal(built.tables, whole.tables)
+    assert (built.readout.weight is built.embedding.weight) == arm.model.tied
 
 
 @pytest.mark.parametrize(("kind", "checkpointed"), [("dense", True), ("mixture", False)])
@@ -216,7 +234,9 @@ def test_compiled_blocks_are_the_same_model(monkeypatch, kind, checkpointed):
         arm_of({"dense": DENSE, "mixture": MIXTURE}[kind]), {"model": {"n_layers": 1}}, where=""
     )
     layout = ParallelConfig(compile=True, checkpoint_activations=checkpointed)
-    model, plain = Ranks(layout).build(arm, 0), Ranks(ParallelConfig()).build(arm, 0)
+    model, plain = Ranks(layout).build(arm), Ranks(ParallelConfig()).build(arm)
+    for built in (model, plain):
+        initialise_(built, arm.init, arm.model, 0)
     assert list(model.state_dict()) == list(plain.state_dict())
     ids = torch.randint(0, 64, (2, 17), generator=torch.Generator().manual_seed(0))
     losses = [m(ids[:, :-1], ids[:, 1:]) for m in (model, plain)]

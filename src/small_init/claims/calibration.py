@@ -10,7 +10,7 @@ from small_init.config import Gate
 from small_init.config_files import dump
 from small_init.errors import UserError
 from small_init.files import write_text
-from small_init.runs.experiments import CONFIGS
+from small_init.runs.paths import CONFIGS
 from small_init.runs.plan import Plan
 from small_init.runs.record import load_run
 from small_init.stats.fits import log_minimum

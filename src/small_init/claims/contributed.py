@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from small_init.claims.judge import planned
 from small_init.errors import UserError
 from small_init.files import replace_folder
 from small_init.runs.paths import record_folder, results_folder
-from small_init.runs.record import read_run
+from small_init.runs.record import read_metrics, read_run
 
 
 def add_records(folders: Sequence[Path]) -> set[str]:
@@ -33,15 +32,13 @@ def add_records(folders: Sequence[Path]) -> set[str]:
 
 def _checked(folder: Path) -> tuple[str, Path]:
     path = folder / "metrics.json"
-    try:
-        metrics = json.loads(path.read_text())
-        profile, arm, seed = metrics["profile"], metrics["arm"], metrics["seed"]
-        data = metrics["data"]["meta_sha256"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    if not path.is_file():
         raise UserError(
-            f"{path} is not the record of a run ({type(error).__name__}); name a folder that holds "
+            f"{path} is not the record of a run (no such file); name a folder that holds "
             "metrics.json, curve.csv, spectra.csv and init.json."
-        ) from None
+        )
+    metrics = read_metrics(path)
+    profile, arm, seed = metrics.profile, metrics.arm, metrics.seed
     plan = planned(profile)
     if arm not in plan.arms or seed not in plan.arms[arm].seeds:
         raise UserError(
@@ -58,11 +55,9 @@ def _checked(folder: Path) -> tuple[str, Path]:
     if target.is_dir() and read_run(target, arm, seed).hashes() != run.hashes():
         raise UserError(f"{target} is already there with other numbers; a record is never changed.")
     for other in results_folder(profile).glob("runs/*/seed-*/metrics.json"):
-        theirs = json.loads(other.read_text())
-        same_text = theirs["config"]["train"].get("corpus") == metrics["config"]["train"].get(
-            "corpus"
-        )
-        if same_text and theirs["data"]["meta_sha256"] != data:
+        theirs = read_metrics(other)
+        same_text = theirs.config.train.corpus is metrics.config.train.corpus
+        if same_text and theirs.data != metrics.data:
             raise UserError(
                 f"{folder} was trained on another packed corpus than {other.parent}; records of "
                 "one profile share their corpus."

@@ -14,15 +14,9 @@ from omegaconf import MISSING
 from small_init.config import PILOT_SEEDS
 from small_init.config_files import load_yaml, merged
 from small_init.errors import UserError
+from small_init.runs.objects import object_names
+from small_init.runs.paths import CLAIMS
 
-CLAIMS = Path("paper/claims.yaml")
-OBJECTS = (
-    *(f"table-{i}" for i in range(1, 5)),
-    *(f"figure-{i}" for i in range(1, 9)),
-    "figure-s1",
-    "figure-s2",
-    "figure-s3",
-)
 IDS = (*(f"C{i}" for i in range(1, 10)), "R")  # nine claims and the recommendation
 
 
@@ -84,8 +78,9 @@ class ClaimSet:
 def load_claims(path: Path = CLAIMS) -> ClaimSet:
     """Read and check the claims; names in braces are replaced by their numbers.
 
-    Raises UserError for a misspelt or missing key, an unknown object, a missing or repeated claim,
-    and a number in braces that is defined nowhere.
+    Raises:
+        UserError: a misspelt or missing key, an object that has no script in paper/, a missing or
+            repeated claim, or a number in braces that is defined nowhere.
     """
     claim_set = merged(ClaimSet(), load_yaml(path), where=str(path))
     found = [claim.id for claim in claim_set.claims]
@@ -96,10 +91,10 @@ def load_claims(path: Path = CLAIMS) -> ClaimSet:
             f"{path}: rules.first_confirmatory_seed must be {PILOT_SEEDS.stop}, as in config.py."
         )
     for claim in claim_set.claims:
-        if claim.object not in OBJECTS:
+        if claim.object not in object_names():
             raise UserError(
                 f"{path}: {claim.id} names the object '{claim.object}'; "
-                f"choose one of {', '.join(OBJECTS)}."
+                f"choose one of {', '.join(object_names())}."
             )
         _fill(claim, claim_set.rules, path)
     return claim_set

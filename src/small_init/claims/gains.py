@@ -1,67 +1,90 @@
-"""Runs arranged as the claims compare them: by variant, γ and width, paired by seed."""
+"""Losses arranged as the claims compare them: by variant, γ and width, paired by seed."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from small_init.errors import UserError
 from small_init.runs.record import Run
+from small_init.runs.table import run_table
 from small_init.stats.intervals import Interval, mean_interval
 
 USUAL, SMALL = 0.5, 1.0  # the two γ compared
 
-Cell = tuple[str, float, int]  # variant, γ, d_model
+Setting = tuple[str, float, int]  # variant, γ, d_model
 
 
-class Cells:
-    """Final losses and runs by (variant, γ, d_model), each by seed."""
+class PairedLosses:
+    """Final losses (nats per token) by setting and seed, with the runs they are of.
+
+    Runs of one seed share their data order and their normal draws, so a difference between two
+    settings is taken seed by seed.
+
+    Raises:
+        UserError: two arms have one setting, and would be paired as if they were one.
+    """
 
     def __init__(self, runs: Iterable[Run]) -> None:
-        self.runs: dict[Cell, dict[int, Run]] = {}
-        for run in runs:
-            config = run.config
-            cell = (config.variant, config.init.gamma, config.model.d_model)
-            arm = self.runs.setdefault(cell, {})
-            if run.seed in arm:
+        runs = list(runs)
+        self.runs: dict[Setting, dict[int, Run]] = {}
+        self._losses: dict[Setting, dict[int, float]] = {}
+        self._sizes: dict[Setting, int] = {}
+        rows: Iterable[Any] = run_table(runs).itertuples()
+        for run, row in zip(runs, rows, strict=True):
+            setting = (row.variant, row.gamma, row.d_model)
+            arm = self.runs.setdefault(setting, {})
+            if row.seed in arm:
                 raise UserError(
-                    f"Two arms stand for one cell of a claim: {arm[run.seed].arm} and {run.arm}; "
-                    "name only one of them in configs/experiments/ for that object."
+                    f"Two arms stand for one setting of a claim: {arm[row.seed].arm} and "
+                    f"{row.arm}; name only one of them in configs/experiments/ for that object."
                 )
-            arm[run.seed] = run
+            arm[row.seed] = run
+            self._losses.setdefault(setting, {})[row.seed] = row.val_loss
+            self._sizes[setting] = row.parameters_non_embedding
 
     def widths(self, variant: str) -> list[int]:
         """Widths at which the variant was run with both γ, ascending."""
-        found = [{d for v, g, d in self.runs if (v, g) == (variant, gamma)} for gamma in
-                 (USUAL, SMALL)]  # fmt: skip
-        return sorted(found[0] & found[1])
+        usual, small = ({d for v, g, d in self.runs if (v, g) == (variant, gamma)}
+                        for gamma in (USUAL, SMALL))  # fmt: skip
+        return sorted(usual & small)
 
     def gammas(self, variant: str, width: int) -> list[float]:
         return sorted(g for v, g, d in self.runs if (v, d) == (variant, width))
 
-    def has(self, cells: Iterable[Cell]) -> bool:
-        return all(cell in self.runs for cell in cells)
+    def has(self, settings: Iterable[Setting]) -> bool:
+        return all(setting in self.runs for setting in settings)
 
-    def seeds(self, cells: Iterable[Cell]) -> list[int]:
-        """Seeds that every one of the cells has."""
-        sets = [set(self.runs.get(cell, {})) for cell in cells]
+    def seeds(self, settings: Iterable[Setting]) -> list[int]:
+        """Seeds that every one of the settings has."""
+        sets = [set(self.runs.get(setting, {})) for setting in settings]
         return sorted(set.intersection(*sets)) if sets else []
 
-    def loss(self, cell: Cell, seed: int) -> float:
-        return self.runs[cell][seed].val_loss
+    def loss(self, setting: Setting, seed: int) -> float:
+        """Nats per token."""
+        return self._losses[setting][seed]
+
+    def by_seed(self, setting: Setting) -> dict[int, float]:
+        """Seed → loss, nats per token."""
+        return self._losses.get(setting, {})
 
     def gain(self, variant: str, width: int, seed: int) -> float:
-        """Δ = L(0.5) − L(1) of one seed."""
+        """Δ = L(0.5) − L(1) of one seed, nats per token: positive where γ = 1 is better."""
         usual, small = ((variant, gamma, width) for gamma in (USUAL, SMALL))
         return self.loss(usual, seed) - self.loss(small, seed)
 
+    def gains(self, variant: str, width: int) -> dict[int, float]:
+        """Seed → Δ, of the seeds that both γ have at this width."""
+        seeds = self.seeds(both_gammas([variant], [width]))
+        return {seed: self.gain(variant, width, seed) for seed in seeds}
+
     def size(self, variant: str, width: int) -> int:
-        """Parameters without embedding and readout."""
-        runs = self.runs[(variant, SMALL, width)].values()
-        return next(iter(runs)).metrics["parameters"]["non_embedding"]
+        """Parameters without embedding and readout, the same for every γ."""
+        return next(self._sizes[s] for s in self._sizes if (s[0], s[2]) == (variant, width))
 
 
-def both_gammas(variants: Iterable[str], widths: Iterable[int]) -> list[Cell]:
+def both_gammas(variants: Iterable[str], widths: Iterable[int]) -> list[Setting]:
     return list(itertools.product(variants, (USUAL, SMALL), widths))
 
 
@@ -70,6 +93,13 @@ def of_one_context(runs: Sequence[Run]) -> list[Run]:
     lengths = [run.config.model.context for run in runs]
     usual = max(set(lengths), key=lengths.count, default=None)
     return [run for run, length in zip(runs, lengths, strict=True) if length == usual]
+
+
+def widths_of_scale(losses: PairedLosses, named: tuple[int, ...]) -> tuple[int, ...]:
+    """The widths a claim names (those of the cpu profile); at a scale that ran none of them the
+    largest that it ran instead, as many or as there are."""
+    there = sorted({width for _, _, width in losses.runs})
+    return named if not there or set(named) & set(there) else tuple(there[-len(named) :])
 
 
 # --- words ---------------------------------------------------------------------------------------
@@ -82,12 +112,11 @@ def number_text(interval: Interval, unit: str = " nats") -> str:
     return f"{text} [{interval.low:+.3f}, {interval.high:+.3f}], n = {interval.n}"
 
 
-def gain_texts(cells: Cells, variant: str, widths: Sequence[int]) -> dict[str, str]:
-    out = {}
-    for width in widths:
-        seeds = cells.seeds(both_gammas([variant], [width]))
-        gains = [cells.gain(variant, width, seed) for seed in seeds]
-        if gains:
-            interval = mean_interval(gains)
-            out[f"Δ, {variant}, d = {width}"] = number_text(interval)
-    return out
+def gain_texts(losses: PairedLosses, variant: str, widths: Sequence[int]) -> dict[str, str]:
+    """Δ with its interval at each width that has a pair."""
+    gains = {width: losses.gains(variant, width) for width in widths}
+    return {
+        f"Δ, {variant}, d = {width}": number_text(mean_interval(found.values()))
+        for width, found in gains.items()
+        if found
+    }

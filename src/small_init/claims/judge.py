@@ -12,13 +12,13 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from small_init.claims.contrasts import evidence_of
+from small_init.claims.contrasts.registry import evidence_of
 from small_init.claims.criteria import ClaimSet, load_claims
 from small_init.claims.verdicts import judge_all, plain
 from small_init.errors import UserError
 from small_init.files import json_text, rounded, write_text
-from small_init.runs.experiments import CONFIGS, make_params
-from small_init.runs.paths import claims_file, record_folder
+from small_init.runs.experiments import make_params
+from small_init.runs.paths import CONFIGS, claims_file, record_folder
 from small_init.runs.plan import Plan, load_plan, read_plan
 from small_init.runs.record import Run, load_run
 

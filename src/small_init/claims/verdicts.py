@@ -1,6 +1,6 @@
 """Verdicts on the paper's claims, from evidence by the criteria in claims.yaml.
 
-`contrasts.py` turns runs into `Evidence`: the contrasts of a claim's criterion, seed by seed.
+`contrasts` turns runs into `Evidence`: the contrasts of a claim's criterion, seed by seed.
 `judge_all` reads any evidence in the order that `rules.verdicts` states. Only confirmatory seeds
 decide; what the pilots show is kept beside, and labelled.
 """

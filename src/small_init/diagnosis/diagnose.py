@@ -1,89 +1,27 @@
 """Before a run: what the first step will look like, predicted for the whole model, and measured.
 
-`diagnose` brings together `propagation` (every block, no weights), `measure` (the first blocks,
-built and run) and `verdicts` (what to change).
+`diagnose` brings together `propagation` (every block, no weights), `measurement` (the first blocks,
+built and run) and `findings` (what to change).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
-from small_init.config import Gate, InitConfig, OptimizerConfig, plain
+from small_init.config import Gate, plain
 from small_init.diagnosis import huggingface
 from small_init.diagnosis.architectures import Architecture
-from small_init.diagnosis.findings import Verdict, better_norm_eps, judge
-from small_init.diagnosis.measure import CONTEXT, Measurement, Model, measure, own_model, reduced
-from small_init.diagnosis.propagation import Prediction, Stds, propagate, stds_of
+from small_init.diagnosis.findings import better_norm_eps, judge
+from small_init.diagnosis.measurement import CONTEXT, Model, measure, own_model, reduced
+from small_init.diagnosis.propagation import Prediction, propagate
+from small_init.diagnosis.results import Diagnosis, Step
+from small_init.diagnosis.setting import Setting
+from small_init.diagnosis.stds import Stds
 from small_init.rule.theory import attention_average
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A model and how it would be trained; None is "not told", and no verdict rests on it."""
-
-    source: str
-    arch: Architecture
-    init: InitConfig
-    router_gamma: float | None = None
-    lr: float | None = None  # peak
-    warmup_steps: int | None = None
-    adam_eps: float = OptimizerConfig.eps
-    batch_tokens: int | None = None
-    dtype: str = "float32"  # of the weights in training; the measurement is in float32
-    config_json: Path | None = None  # of a Hugging Face model
-    seed: int = 0
-
-    @property
-    def stds(self) -> Stds:
-        return stds_of(self.arch, self.init, self.router_gamma)
-
-    @property
-    def gammas(self) -> dict[str, float]:
-        """γ of the groups that have their own."""
-        names = ("embedding", "attention", "mlp", "gate", "readout")
-        own = {name: getattr(self.init, name) for name in names} | {"router": self.router_gamma}
-        return {name: gamma for name, gamma in own.items() if gamma is not None}
-
-
-@dataclass(frozen=True)
-class Step:
-    """The first AdamW step of one kind of weight: it moves each entry by about the rate."""
-
-    weight: str
-    fan_in: int
-    std: float
-    first: float | None  # rate of the first step / std; None where no rate was told
-    peak: float | None
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """Everything the report prints, draws or writes."""
-
-    setting: Setting
-    stds: Stds
-    context: int  # of the predictions below
-    predicted: Prediction  # all blocks at `context`
-    predicted_single: Prediction  # T = 1
-    built_prediction: Prediction | None  # of the very model that was measured
-    measured: Measurement | None
-    not_measured: str | None  # why there is no measurement
-    flow_at_full_context: float  # of the first block's attention
-    qk_gradient: float  # rms, the smallest over blocks, at `gradient_tokens` and full context
-    qk_gradient_repaired: float | None  # the same with the norms' ε lowered, if it should be
-    gradient_tokens: int
-    steps: list[Step]
-    verdicts: list[Verdict] = field(default_factory=list)
-
-    @property
-    def adam_share(self) -> float:
-        """What AdamW's ε leaves of the first step of the weakest query or key projection."""
-        return self.qk_gradient / (self.qk_gradient + self.setting.adam_eps)
 
 
 def diagnose(setting: Setting, device: str | None = None) -> Diagnosis:
@@ -204,7 +142,7 @@ def as_json(found: Diagnosis) -> dict[str, Any]:
     return {
         "source": setting.source,
         "architecture": plain(setting.arch),
-        "init": plain(setting.init) | {"router": setting.router_gamma},
+        "init": plain(setting.init),
         "stds": asdict(found.stds),
         "optimizer": {
             "lr": setting.lr,

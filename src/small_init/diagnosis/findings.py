@@ -6,17 +6,12 @@ Every limit is a judgement, and stands here with its reason.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING
 
 from small_init.config import Gate
-from small_init.diagnosis.measure import CONTEXT
+from small_init.diagnosis.measurement import CONTEXT
+from small_init.diagnosis.propagation import Prediction
+from small_init.diagnosis.results import Diagnosis, Level, Verdict
 from small_init.rule.theory import attention_average, gate_rms
-
-if TYPE_CHECKING:
-    from small_init.diagnosis.diagnose import Diagnosis
-    from small_init.diagnosis.propagation import Prediction
 
 NORM_FLOOR = 0.9  # a norm that passes less hides the weights' scale; usual settings pass 0.995
 NORM_AIM = 0.99  # what an advised ε leaves: within 1 % nothing downstream can tell
@@ -31,24 +26,6 @@ ADAM_EPS_SHARE = 0.1  # ε over gradient: AdamW's step then shrinks by about a t
 ADAM_EPS_AIM = 0.01
 BF16_STEP = 2.0**-9  # half of bfloat16's spacing: smaller relative updates mostly round to none
 FP16_SMALLEST = 2.0**-24  # smallest float16 above 0
-
-
-class Level(Enum):
-    """How much a finding matters."""
-
-    problem = "problem"  # swallows or breaks the effect of the initialisation
-    advice = "advice"  # worth a change
-    fine = "fine"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One finding and, where something should change, the new values."""
-
-    level: Level
-    topic: str
-    text: str
-    change: dict[str, float | int | str] = field(default_factory=dict)
 
 
 def judge(found: Diagnosis) -> list[Verdict]:

@@ -22,7 +22,7 @@ from small_init.diagnosis.architectures import (
     from_hugging_face,
     read_config,
 )
-from small_init.diagnosis.measure import PARTS, Model
+from small_init.diagnosis.measurement import PARTS, Model
 from small_init.errors import UserError
 from small_init.rule.gamma import Pattern, Weight, gamma_init_
 

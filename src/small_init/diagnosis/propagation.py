@@ -2,73 +2,34 @@
 
 With independent Gaussian weights, all that a block's weights see of the stream is the T × T matrix
 of inner products of its positions, K_ts = x_t·x_s / D, and each sublayer adds a matrix of its own
-to it (mean-field signal propagation: Noci et al. 2022, arXiv 2206.03126). It starts as a multiple
-of the identity, as the tokens of a window are taken to be distinct. For one head, queries and keys
-are drawn with the covariance K, rotated and put through the very softmax; likewise the
-pre-activations of the feed-forward layer. Exact for infinite width with heads of the true size;
-what is left is Monte-Carlo error, about 1 %, the same at every call.
+to it (mean-field signal propagation: Noci et al. 2022, arXiv 2206.03126); `sublayers` has these. It
+starts as a multiple of the identity, as the tokens of a window are taken to be distinct. Exact for
+infinite width with heads of the true size, up to Monte-Carlo error.
 
 Two effects need the whole matrix: small logits still make attention average less than 1/t
 (`theory.concentration`), and once attention outweighs the stream (γ < 1), positions resemble each
 other and later blocks have nothing left to average away.
 
-Letters in shapes: T position, N heads or hidden units drawn, K head_dim, E experts.
+Letters in shapes: T position.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, ndtr, softmax
 
-from small_init.config import Gate, InitConfig
-from small_init.diagnosis.architectures import Activation, Architecture
-from small_init.model.init import Group, weight_std
-from small_init.rule.theory import concentration, gate_rms, log_sum_exp
-
-_HEADS = 16  # heads drawn per block
-_UNITS = 4096  # hidden units, gates and router draws per block
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
-_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
-_STEP = 1e-4  # of the difference quotient that stands for an activation's derivative
-
-
-@dataclass(frozen=True)
-class Stds:
-    """Standard deviation of each weight that a block, or the model's ends, are made of."""
-
-    embedding: float
-    position: float  # learned positions; 0 where there are none
-    query: float  # also key and value
-    output: float
-    gate: float
-    router: float
-    up: float  # also the feed-forward gate
-    down: float
-    readout: float
-
-
-def stds_of(arch: Architecture, init: InitConfig, router: float | None = None) -> Stds:
-    """What `init` gives each weight of `arch`; `router` is the router's γ if it has its own."""
-
-    def std(group: Group, fan_in: int, is_output: bool = False) -> float:
-        return weight_std(group, fan_in, is_output, init, arch.n_layers)
-
-    embedding = std(Group.embedding, arch.d_model)
-    return Stds(
-        embedding=embedding,
-        position=embedding if arch.rope_theta is None else 0.0,
-        query=std(Group.attention, arch.d_model),
-        output=std(Group.attention, arch.attention_width, is_output=True),
-        gate=std(Group.gate, arch.d_model),
-        router=float(arch.d_model ** -(init.gamma if router is None else router)),
-        up=std(Group.mlp, arch.d_model),
-        down=std(Group.mlp, arch.d_ff, is_output=True),
-        readout=embedding if arch.tied else std(Group.readout, arch.d_model),
-    )
+from small_init.diagnosis.architectures import Architecture
+from small_init.diagnosis.stds import Stds
+from small_init.diagnosis.sublayers import (
+    attention_branch,
+    feed_forward_branch,
+    inverse_square,
+    kernel_rms,
+    normed,
+)
+from small_init.rule.theory import concentration, log_sum_exp
 
 
 @dataclass(frozen=True)
@@ -100,33 +61,33 @@ def propagate(arch: Architecture, stds: Stds, context: int) -> Prediction:
     """The stream through all blocks on windows of `context` distinct random tokens."""
     random = np.random.default_rng(0)
     stream_TT = (stds.embedding**2 + stds.position**2) * np.eye(context)
-    alone_TT, *_ = _feed_forward(arch, stds, _normed(stream_TT, arch.norm_eps), random)
-    mlp_alone = _rms(alone_TT) / _rms(stream_TT)
+    alone_TT, *_ = feed_forward_branch(arch, stds, normed(stream_TT, arch.norm_eps), random)
+    mlp_alone = kernel_rms(alone_TT) / kernel_rms(stream_TT)
     blocks, backward = [], []
     for _ in range(arch.n_layers):
-        attention_in_TT = _normed(stream_TT, arch.norm_eps)
-        attention = _attention(arch, stds, attention_in_TT, random)
+        attention_in_TT = normed(stream_TT, arch.norm_eps)
+        attention = attention_branch(arch, stds, attention_in_TT, random)
         middle_TT = stream_TT if arch.parallel else stream_TT + attention.added_TT
-        mlp_in_TT = _normed(middle_TT, arch.norm_eps)
-        mlp_TT, mlp_gain, router_std = _feed_forward(arch, stds, mlp_in_TT, random)
+        mlp_in_TT = normed(middle_TT, arch.norm_eps)
+        mlp_TT, mlp_gain, router_std = feed_forward_branch(arch, stds, mlp_in_TT, random)
         blocks.append(
             Block(
-                attention=_rms(attention.added_TT) / _rms(stream_TT),
-                mlp=_rms(mlp_TT) / _rms(middle_TT),
-                attention_norm_rms=_rms(attention_in_TT),
-                mlp_norm_rms=_rms(mlp_in_TT),
+                attention=kernel_rms(attention.added_TT) / kernel_rms(stream_TT),
+                mlp=kernel_rms(mlp_TT) / kernel_rms(middle_TT),
+                attention_norm_rms=kernel_rms(attention_in_TT),
+                mlp_norm_rms=kernel_rms(mlp_in_TT),
                 qk_logit_std=attention.logit_std,
                 gate_logit_std=attention.gate_std,
                 router_logit_std=router_std,
             )
         )
-        attention_gain = attention.gain * _inverse(stream_TT, arch.norm_eps)
-        mlp_gain *= _inverse(middle_TT, arch.norm_eps)
+        attention_gain = attention.gain * inverse_square(stream_TT, arch.norm_eps)
+        mlp_gain *= inverse_square(middle_TT, arch.norm_eps)
         backward.append((attention, attention_gain, mlp_gain))
         stream_TT = stream_TT + attention.added_TT + mlp_TT
 
     vocab_size = arch.vocab_size
-    final_T = np.diag(_normed(stream_TT, arch.norm_eps))
+    final_T = np.diag(normed(stream_TT, arch.norm_eps))
     logit_std = math.sqrt(arch.d_model * final_T.mean()) * stds.readout
     excess = log_sum_exp(vocab_size, logit_std) - math.log(vocab_size)
     if arch.tied:  # the stream still holds the token's own embedding, and its logit stands out
@@ -136,7 +97,7 @@ def propagate(arch: Architecture, stds: Stds, context: int) -> Prediction:
 
     # Backwards: (p − onehot)·W_readout/tokens per position, then each branch adds its gain.
     confident = float(concentration([vocab_size], logit_std)[0])
-    gradient = stds.readout**2 * (1 + confident) * _inverse(stream_TT, arch.norm_eps)
+    gradient = stds.readout**2 * (1 + confident) * inverse_square(stream_TT, arch.norm_eps)
     query: list[float] = []
     key: list[float] = []
     for attention, attention_gain, mlp_gain in reversed(backward):
@@ -154,156 +115,3 @@ def propagate(arch: Architecture, stds: Stds, context: int) -> Prediction:
         query_gradient=query,
         key_gradient=key,
     )
-
-
-def _rms(k_TT: np.ndarray) -> float:
-    return math.sqrt(float(np.trace(k_TT)) / len(k_TT))
-
-
-def _normed(k_TT: np.ndarray, eps: float) -> np.ndarray:
-    """Inner products after a normalisation; LayerNorm's mean is 0 up to 1/D."""
-    scale_T = 1 / np.sqrt(np.diag(k_TT) + eps)
-    return k_TT * np.outer(scale_T, scale_T)
-
-
-def _inverse(k_TT: np.ndarray, eps: float) -> float:
-    """What a normalisation multiplies a gradient's square with."""
-    return float((1 / (np.diag(k_TT) + eps)).mean())
-
-
-def _root(k_TT: np.ndarray) -> np.ndarray:
-    """L with L·Lᵀ = K; by eigenvalues, since positions may have become one and the same."""
-    values, vectors = np.linalg.eigh(k_TT)
-    return vectors * np.sqrt(values.clip(min=0))
-
-
-@dataclass(frozen=True)
-class _Attention:
-    added_TT: np.ndarray
-    logit_std: float | None
-    gate_std: float | None
-    gain: float  # of a gradient's square through values and output, but for the norm
-    query_gain: float  # squared gradient of the query projection · tokens, over the stream's
-    key_gain: float
-
-
-def _attention(
-    arch: Architecture, stds: Stds, k_TT: np.ndarray, random: np.random.Generator
-) -> _Attention:
-    size, head = len(k_TT), arch.head_dim
-    root_TT, width = _root(k_TT), math.sqrt(arch.d_model)
-
-    def projected(std: float, count: int) -> np.ndarray:
-        shape = (_HEADS, size, count)
-        return width * std * (root_TT @ random.standard_normal(shape))
-
-    q_NTK, k_NTK = projected(stds.query, head), projected(stds.query, head)
-    query_std = float(np.sqrt((q_NTK**2).mean()))
-    if arch.qk_norm:
-        q_NTK, k_NTK = (
-            x / np.sqrt((x**2).mean(-1, keepdims=True) + arch.norm_eps) for x in (q_NTK, k_NTK)
-        )
-    key_square = float((k_NTK**2).mean())
-    q_NTK, k_NTK = _rotated(arch, q_NTK), _rotated(arch, k_NTK)
-    logits_NTT = q_NTK @ k_NTK.transpose(0, 2, 1) / math.sqrt(head)
-    causal_TT = np.tri(size, dtype=bool)
-    spread = logits_NTT - logits_NTT.mean(-1, keepdims=True, where=causal_TT)
-    pairs = size * (size - 1) / 2  # keys of all queries, less one mean each
-    logit_std = (
-        math.sqrt(float((spread**2).mean(0).sum(where=causal_TT)) / pairs) if pairs else None
-    )
-    p_NTT = softmax(np.where(causal_TT, logits_NTT, -np.inf), axis=-1)
-
-    value_gain = arch.d_model * stds.query**2
-    output_gain = arch.attention_width * stds.output**2
-    added_TT = value_gain * output_gain * (p_NTT @ k_TT @ p_NTT.transpose(0, 2, 1)).mean(0)
-    gate_std, gate_square = None, 1.0
-    if arch.gate is not Gate.none:
-        z_TN = width * stds.gate * (root_TT @ random.standard_normal((size, _UNITS)))
-        gate_std = width * stds.gate * _rms(k_TT)
-        gate_square = gate_rms(gate_std) ** 2
-        open_TN = expit(z_TN)
-        added_TT = added_TT * (open_TN @ open_TN.T / _UNITS)
-
-    # dL/dlogit_tj = p_tj·(a_tj − Σ p·a) with a_tj = (gradient of the head's output at t)·v_j, and
-    # dL/dq_t sums it times k_j; v and k have the covariance K, so what positions share drops out.
-    mean_NTT = p_NTT @ k_TT
-    own_NT = (p_NTT * mean_NTT).sum(-1)
-    softmax_NT = (p_NTT * (p_NTT @ k_TT**2)).sum(-1) - 2 * (p_NTT * mean_NTT**2).sum(-1) + own_NT**2
-    diagonal_T = np.diag(k_TT)
-    through_output = arch.d_model * stds.output**2 * gate_square
-    query_gain = through_output * value_gain * key_square / float(diagonal_T.mean())
-    query_gain *= float((softmax_NT * diagonal_T).mean())
-    if arch.qk_norm:
-        query_gain /= query_std**2 + arch.norm_eps
-    return _Attention(
-        added_TT=added_TT,
-        logit_std=logit_std,
-        gate_std=gate_std,
-        gain=value_gain * output_gain * gate_square * float((p_NTT**2).sum(-1).mean()),
-        query_gain=query_gain,
-        key_gain=query_gain * arch.n_heads / arch.n_kv_heads,
-    )
-
-
-def _rotated(arch: Architecture, x_NTK: np.ndarray) -> np.ndarray:
-    """Rotary positions, where the model has them."""
-    if arch.rope_theta is None:
-        return x_NTK
-    turned = int(arch.head_dim * arch.rotary_share)
-    half = turned // 2
-    angle = np.arange(x_NTK.shape[1])[:, None] * arch.rope_theta ** (-np.arange(half) / half)
-    first, second = x_NTK[..., :half], x_NTK[..., half : 2 * half]
-    cos, sin = np.cos(angle), np.sin(angle)
-    parts = [first * cos - second * sin, second * cos + first * sin, x_NTK[..., 2 * half :]]
-    return np.concatenate(parts, axis=-1)
-
-
-_FUNCTIONS: dict[Activation, Callable[[np.ndarray], np.ndarray]] = {
-    Activation.silu: lambda g: g * expit(g),
-    Activation.gelu: lambda g: g * ndtr(g),
-    Activation.gelu_tanh: lambda g: (
-        g * (1 + np.tanh(math.sqrt(2 / math.pi) * (g + 0.044715 * g**3))) / 2
-    ),
-    Activation.relu: lambda g: np.maximum(g, 0),
-}
-
-
-def _feed_forward(
-    arch: Architecture, stds: Stds, k_TT: np.ndarray, random: np.random.Generator
-) -> tuple[np.ndarray, float, float | None]:
-    """What the branch adds, its gain for a gradient's square, the router's logit std."""
-    size, root_TT = len(k_TT), _root(k_TT)
-    width = math.sqrt(arch.d_model)
-    function = _FUNCTIONS[arch.activation]
-    g_TN = width * stds.up * (root_TT @ random.standard_normal((size, _UNITS)))
-    hidden_TN = function(g_TN)
-    std_T = width * stds.up * np.sqrt(np.diag(k_TT))
-    nodes_TN = std_T[:, None] * _NODES
-    exact_T = function(nodes_TN) ** 2 @ _WEIGHTS
-    slope_T = (
-        (function(nodes_TN + _STEP) - function(nodes_TN - _STEP)) / (2 * _STEP)
-    ) ** 2 @ _WEIGHTS
-    if arch.glu:
-        up_TN = width * stds.up * (root_TT @ random.standard_normal((size, _UNITS)))
-        hidden_TN = hidden_TN * up_TN
-        slope_T = slope_T * std_T**2 + exact_T
-        exact_T = exact_T * std_T**2
-    hidden_TT = hidden_TN @ hidden_TN.T / _UNITS
-    scale_T = np.sqrt(exact_T / np.diag(hidden_TT))  # the diagonal is known; draws give the rest
-    hidden_TT = hidden_TT * np.outer(scale_T, scale_T)
-    down = arch.d_ff * stds.down**2
-    gain = arch.d_model * stds.up**2 * down * float(slope_T.mean())
-    if arch.n_experts == 1:
-        return down * hidden_TT, gain, None
-    share_TT = np.zeros((size, size))
-    draws = max(1, _UNITS // (16 * arch.n_experts))
-    for _ in range(draws):
-        z_TE = width * stds.router * (root_TT @ random.standard_normal((size, arch.n_experts)))
-        kept_TE = z_TE >= np.partition(z_TE, -arch.top_k, axis=-1)[:, -arch.top_k, None]
-        w_TE = np.where(kept_TE, np.exp(z_TE - z_TE.max(-1, keepdims=True)), 0)
-        w_TE /= w_TE.sum(-1, keepdims=True)
-        share_TT += w_TE @ w_TE.T / draws
-    router_std = width * stds.router * _rms(k_TT)
-    share = float(np.diag(share_TT).mean())
-    return down * hidden_TT * share_TT, gain * share, router_std

@@ -1,4 +1,7 @@
-"""Downstream tasks: the trained models behind lm-eval, and tasks that small models can do."""
+"""Downstream tasks: the trained models behind lm-eval, and tasks that small models can do.
+
+Imports: errors, files, config, config_files, model, data, runs, measure, train.
+"""
 
 import os
 

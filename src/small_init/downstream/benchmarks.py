@@ -16,7 +16,7 @@ from lm_eval.api.task import Task
 from lm_eval.tasks import TaskManager
 
 from small_init.config_files import load_yaml, merged
-from small_init.downstream.suite import FOLDER, PROFILES, EmbeddedTask, embedded, read_lines
+from small_init.downstream.own_tasks import FOLDER, read_lines
 from small_init.errors import UserError
 from small_init.files import sha256
 
@@ -48,12 +48,6 @@ def paper_tasks(path: Path | None = None) -> dict[str, Benchmark]:
         name: merged(Benchmark(name=name), entry, where=f"{path}: task {name}")
         for name, entry in load_yaml(path).tasks.items()
     }
-
-
-def asked(profile: str) -> dict[str, EmbeddedTask] | dict[str, Benchmark]:
-    """What Table 2 of a profile asks: the project's tasks, or the real benchmarks."""
-    own = load_yaml(PROFILES).get(profile, {})
-    return paper_tasks() if own.get("benchmarks") else embedded(profile)
 
 
 def load_benchmark(benchmark: Benchmark) -> list[Task]:

@@ -19,11 +19,11 @@ from safetensors.torch import save
 from tokenizers import Tokenizer
 
 from small_init.data.corpus.tokenizer import load_tokenizer
-from small_init.downstream.several_devices import load_model
+from small_init.downstream.sharded_model import load_model
 from small_init.errors import UserError
 from small_init.files import sha256, write_bytes, write_text
 from small_init.model.transformer import Transformer
-from small_init.runs.cost import parameters
+from small_init.runs.cost import count_parameters
 from small_init.runs.paths import published_weights, weights_file
 from small_init.runs.plan import Plan
 from small_init.runs.record import Run, load_run
@@ -41,7 +41,7 @@ class Checkpoint:
 
     @property
     def profile(self) -> str:
-        return self.run.metrics["profile"]
+        return self.run.profile
 
     @cached_property
     def published(self) -> str | None:
@@ -92,7 +92,7 @@ class Checkpoint:
         else:
             home = Path("data") / self.profile
             path, meta = home / "tokenizer.json", home / "packed" / "meta.json"
-            same = meta.is_file() and sha256(meta) == self.run.metrics["data"]["meta_sha256"]
+            same = meta.is_file() and sha256(meta) == self.run.metrics.data.meta_sha256
             known = json.loads(meta.read_text())["tokenizer_sha256"] if same else None
             way_out = "rebuild that with `dvc repro pack`, or train the arm again."
         tokenizer = load_tokenizer(path)
@@ -143,7 +143,7 @@ def publish(plan: Plan, arm: str) -> Path:
     """
     found = of_run(plan.profile, arm, plan.arms[arm].seeds[0])
     copy = published_weights(plan.profile, arm, found.run.seed)
-    if (size := parameters(plan.arms[arm].model).total) > _MOST_PARAMETERS:
+    if (size := count_parameters(plan.arms[arm].model).total) > _MOST_PARAMETERS:
         note = copy.with_name("README.md")
         write_text(note, f"{size:,} weights are too many for git; see {found.weights}.\n")
         return note

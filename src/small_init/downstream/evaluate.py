@@ -12,12 +12,13 @@ from lm_eval.api.task import Task
 from lm_eval.evaluator import evaluate
 
 from small_init.downstream import checkpoint as checkpoints
-from small_init.downstream.benchmarks import Benchmark, asked, load_benchmark
+from small_init.downstream.benchmarks import Benchmark, load_benchmark
 from small_init.downstream.checkpoint import Checkpoint
 from small_init.downstream.harness import SmallInitLM
+from small_init.downstream.own_tasks import EmbeddedTask
 from small_init.downstream.scores import benchmark_entry, embedded_entry
-from small_init.downstream.several_devices import ranks
-from small_init.downstream.suite import EmbeddedTask
+from small_init.downstream.sharded_model import ranks
+from small_init.downstream.suite import asked
 from small_init.files import json_text, sha256, write_text
 from small_init.runs.paths import tasks_file
 from small_init.runs.plan import Plan
@@ -59,7 +60,7 @@ def evaluate_arm(plan: Plan, arm: str, seed: int | None = None) -> list[Path]:
 def task_record(
     checkpoint: Checkpoint, tasks: Mapping[str, EmbeddedTask | Benchmark]
 ) -> dict[str, Any]:
-    """What a run can do, task by task; entries.py says what stands under each."""
+    """What a run can do, task by task; `scores` says what stands under each."""
     lm = lm_of(checkpoint)
     loaded = {
         name: [task.load()] if isinstance(task, EmbeddedTask) else load_benchmark(task)

@@ -1,7 +1,7 @@
 """Greedy generation, with the keys and values of past tokens kept, or everything computed anew.
 
-The model's own modules are run block by block, so that `model.py` need not know about caches.
-Shape suffixes as there; S is the number of keys a query can see, L the number of blocks.
+The model's own modules are run block by block, so that they need not know about caches.
+Shape suffixes as in `model.transformer`; S: keys a query can see, L: blocks.
 Prompts of different lengths are padded on the left and the padding is masked; positions count from
 each prompt's first token, as in training.
 """
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from small_init.downstream.several_devices import agreed, whole
+from small_init.downstream.sharded_model import agreed, whole
 from small_init.model.transformer import Block, Transformer, rotate
 
 Following = Generator[Tensor, Tensor, None]  # yields logits (B, V), is sent tokens (B,)

@@ -24,7 +24,7 @@ from lm_eval.api.task import Task
 
 from small_init.downstream.benchmarks import Benchmark, source
 from small_init.downstream.harness import SmallInitLM
-from small_init.downstream.suite import EmbeddedTask
+from small_init.downstream.own_tasks import EmbeddedTask
 from small_init.files import sha256
 
 SAMPLES = 3  # items of a task that are shown with what the model wrote

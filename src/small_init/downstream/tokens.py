@@ -1,7 +1,7 @@
 """Stages `targets` and `tokens`: fixed validation tokens, and what each model says of them.
 
 The results are small and in git, so that an analysis needs neither weights nor corpus. What a unit
-is, and why, stands in `targets.py`.
+is, and why, stands in `measure.targets`.
 Shapes: N targets, U units, V vocabulary, W windows.
 """
 
@@ -208,7 +208,7 @@ def write_log_probabilities(plan: Plan, key: str) -> None:
     tokens = PackedTokens(packed_folder(plan.profile))
     for seed in plan.arms[key].seeds:
         run = load_run(plan.profile, key, seed)
-        if run.metrics["data"]["meta_sha256"] != tokens.sha256:
+        if run.metrics.data.meta_sha256 != tokens.sha256:
             raise UserError(
                 f"{run.folder} was trained on another corpus than {tokens.folder} holds; train it "
                 f"again with `small-init pretrain --arm {key}`."

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from small_init.config import Corpus
 from small_init.errors import UserError
 from small_init.launch.pool import train_runs
 from small_init.launch.publish import publish
@@ -23,10 +24,17 @@ from small_init.launch.torchrun import (
     train_divided,
     train_together,
 )
+from small_init.runs.objects import object_names
 from small_init.runs.plan import Plan, load_plan
 from small_init.runs.spec import RunSpec
+from small_init.runs.stages import check_stages
 
 _LOCK = Path("scratch/reproduce.lock")
+STAGE_OF_CORPUS = {
+    Corpus.packed: "pack",
+    Corpus.backcopy: "backcopy",
+    Corpus.composite: "composite",
+}
 
 
 def train_arms(keys: list[str], jobs: int | None = None) -> None:
@@ -74,20 +82,35 @@ def reproduce(targets: list[str], jobs: int | None, force: bool) -> None:
 
 
 def _reproduce(targets: list[str], jobs: int | None, force: bool) -> None:
+    check_stages()
     options = ["--force", "--single-item"] if force else []
-    targets = targets or drawable(load_plan())
+    targets = _members(targets) or drawable(load_plan())
     stale = _stale([*options, *targets])
-    # `--dry` does not cascade: a stale corpus is listed, the arms that follow from it are not.
-    if stale is None or {"corpus", "tokenizer", "pack"} & set(stale):
-        _dvc(["repro", "pack"])
+    # `--dry` does not cascade: a stale text is listed, the arms that follow from it are not.
+    if stale is None or {"corpus", "tokenizer", *STAGE_OF_CORPUS.values()} & set(stale):
+        _dvc(["repro", *STAGE_OF_CORPUS.values()])
         stale = _stale([*options, *targets])
     plan = load_plan()
     # `tokens@<arm>` is not among them: it reads an arm's weights and trains nothing.
     homes = {f"{stage}@{key}": key for key, stage in plan.stages.items()}
-    keys = [homes[name] for name in stale or [] if name in homes]
-    if keys:
-        _train(_specs(plan, keys), jobs, f"{len(keys)} arms")
+    if keys := [homes[name] for name in stale or [] if name in homes]:
+        specs = _specs(plan, keys)
+        # A fresh clone has the manifests of the tokens, and not the tokens.
+        if missing := {s.arm.train.corpus for s in specs if not s.data_folder.is_dir()}:
+            _dvc(["repro", *sorted(STAGE_OF_CORPUS[corpus] for corpus in missing)])
+        _train(specs, jobs, f"{len(keys)} arms")
     _dvc(["repro", "--allow-missing", *options, *targets])
+
+
+def _members(targets: list[str]) -> list[str]:
+    """The targets with the groups `tables`, `figures` and `objects` written out."""
+    names = object_names()
+    groups = {
+        "tables": [name for name in names if name.startswith("table")],
+        "figures": [name for name in names if name.startswith("figure")],
+        "objects": list(names),
+    }
+    return [name for target in targets for name in groups.get(target, [target])]
 
 
 def drawable(plan: Plan) -> list[str]:

@@ -40,7 +40,7 @@ def published_runs() -> list[Run]:
 
 def rebuild(run: Run) -> bool:
     """Write event files from a record; False where the run has some already, of this content."""
-    folder = event_folder(run.metrics["profile"], run.arm, run.seed)
+    folder = event_folder(run.profile, run.arm, run.seed)
     marker = folder / f"from-record-{run.hashes()['metrics.json'][:16]}"
     if folder.is_dir():
         if marker.exists() or not list(folder.glob("from-record-*")):
@@ -78,7 +78,7 @@ def rebuild(run: Run) -> bool:
         for summary in hparams(settings(run), {"val/final": run.val_loss}):
             assert isinstance(summary, Summary)
             file_writer.add_summary(summary)
-        writer.add_scalar("val/final", run.val_loss, run.metrics["steps"])
+        writer.add_scalar("val/final", run.val_loss, run.metrics.steps)
     (draft / marker.name).touch()
     draft.rename(folder)
     return True
@@ -90,7 +90,11 @@ def settings(run: Run) -> dict[str, int | float | str | bool]:
     TensorBoard takes a folder of logs for one experiment, so the profile is a column like others.
     A field that may be empty is text in every run: a column of two types cannot be sorted.
     """
-    named = {"profile": run.metrics["profile"], "arm": run.arm, "seed": run.seed}
+    named: dict[str, int | float | str | bool] = {
+        "profile": run.profile,
+        "arm": run.arm,
+        "seed": run.seed,
+    }
     config = flat(run.config.identity()) | {"variant": run.config.variant}
     texts = {key: str(value) for key, value in config.items() if value is None or key in _OPTIONAL}
     return named | config | texts

@@ -72,7 +72,7 @@ def is_divided(parallel: ParallelConfig) -> bool:
 def train_divided(specs: list[RunSpec]) -> dict[tuple[str, int], Path]:
     """Train runs that are divided over this machine's devices, an arm at a time, under torchrun.
 
-    Returns the scratch folder of each, as `runner.train_runs` does, and like it finishes the other
+    Returns the scratch folder of each, as `pool.train_runs` does, and like it finishes the other
     arms where one fails. Raises UserError for a layout of several nodes and for too few GPUs.
     """
     waiting = list(dict.fromkeys(spec.arm_key for spec in specs if not spec.finished()))

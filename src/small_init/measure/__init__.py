@@ -1,0 +1,4 @@
+"""What a run measures of itself while it trains: losses, spectra of weights, activations, tokens.
+
+Imports: errors, files, rule, config, model, data, runs.
+"""

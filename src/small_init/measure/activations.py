@@ -2,7 +2,7 @@
 
 Each is a metric of sums over tokens, so that batches and ranks add up. `forward_rows` runs the
 model on given windows and reads all of them by hooks; nothing of the training state is touched.
-Shape suffixes as in `model`, and L n_layers.
+Shape suffixes as in `model.transformer`, and L n_layers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from small_init.measure.weights import activation_row
+from small_init.measure.spectra import activation_row
 
 SUBLAYERS = ("attention", "mlp")
 SINK_ABOVE = 0.3  # α_0 from which a head counts as a sink (2410.10781)

@@ -25,20 +25,21 @@ from small_init.errors import UserError
 from small_init.files import csv_text, json_text, rounded, write_bytes, write_text
 from small_init.measure.activations import forward_rows
 from small_init.measure.scalars import activation_scalars, heat_map, spectra_scalars
-from small_init.measure.validation import validate
-from small_init.measure.weights import (
+from small_init.measure.spectra import (
     activation_row,
     embedding_saturation,
-    group_norms,
     matrices,
     snapshot,
     snapshot_weights,
     token_classes,
     weight_spectra,
+    weight_type_norms,
 )
+from small_init.measure.validation import validate
 from small_init.model.moe import routing
 from small_init.runs.code_identity import run_digest
 from small_init.runs.paths import PERFORMANCE_FILE
+from small_init.runs.record import Metrics
 from small_init.runs.schedule import curve_steps, decay_left, learning_rate_factor, snapshot_steps
 from small_init.runs.spec import RunSpec
 
@@ -174,7 +175,7 @@ class Recorder(L.Callback):
         ends = step in (0, arm.steps)
         windows = probe_windows(self.tokens, arm)
         rows = forward_rows(model, windows, all_contexts=ends) + routing(model, windows)
-        rows += group_norms(model, self.before)
+        rows += weight_type_norms(model, self.before)
         self.before = None
         if step == 0:
             rows += [
@@ -207,12 +208,12 @@ def probe_windows(tokens: PackedTokens, arm: ArmConfig) -> Tensor:
 
 
 def write_record(
-    scratch: Path, metrics: dict, recorder: Recorder, init: dict, performance: dict
+    scratch: Path, metrics: Metrics, recorder: Recorder, init: dict, performance: dict
 ) -> None:
     """All files under a temporary name, then one rename: a folder `record` is a whole record."""
     draft = scratch / "record.tmp"
     shutil.rmtree(draft, ignore_errors=True)
-    write_text(draft / "metrics.json", json_text(rounded(metrics)))
+    write_text(draft / "metrics.json", json_text(rounded(metrics.plain())))
     write_text(draft / "curve.csv", csv_text(recorder.curve))
     if recorder.probes is not Probes.none:
         write_text(draft / "spectra.csv", csv_text(recorder.spectra))

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from small_init.measure.weights import group_label
+from small_init.model.weight_types import weight_type
 
-# Columns of spectra.csv that are shown, the mean over the layers of a weight group.
+# Columns of spectra.csv that are shown, the mean over the layers of a weight type.
 _SPECTRA = (
     "norm", "stable_rank", "mean_abs_cos", "update_stable_rank", "update_mean_abs_cos",
 )  # fmt: skip
@@ -28,12 +28,12 @@ _SECTIONS = {
 
 def spectra_scalars(rows: Sequence[Mapping[Any, Any]]) -> dict[str, float]:
     """What TensorBoard shows of one step's rows of spectra.csv."""
-    groups: dict[str, list[Mapping[Any, Any]]] = defaultdict(list)
+    types: dict[str, list[Mapping[Any, Any]]] = defaultdict(list)
     for row in rows:
-        groups[group_label(row["weight"])].append(row)
+        types[weight_type(row["weight"])].append(row)
     return {
-        f"{name}/{group}": sum(row[name] for row in mine) / len(mine)
-        for group, mine in sorted(groups.items())
+        f"{name}/{kind}": sum(row[name] for row in mine) / len(mine)
+        for kind, mine in sorted(types.items())
         for name in _SPECTRA
         if name in mine[0]
     }

@@ -12,10 +12,10 @@ writes a sublayer's result to the residual stream):
     zero_out   as gamma                    output projections 0
     any        norm gains                  the constant 1
 
-with `depth_scaled`, `gamma` also divides the output projections by √(2L).
+with `depth_scaled`, the scheme `gamma` also divides the output projections by √(2L).
 
-The numbers come from `draws`: W = σ·Z, Z keyed by the seed and the weight's name. `gamma` has the
-rule for anyone's model, with the same draws and, for this model, the same stds.
+The numbers come from `rule.draws`: W = σ·Z, Z keyed by the seed and the weight's name. `rule.gamma`
+has the rule for anyone's model, with the same draws and, for this model, the same stds.
 """
 
 from __future__ import annotations
@@ -24,27 +24,15 @@ import hashlib
 import math
 import re
 from dataclasses import dataclass
-from enum import Enum
 
 import torch
 from torch import nn
 
 from small_init.config import InitConfig, ModelConfig, Scheme
 from small_init.rule.draws import canonical, draw_all_, fill_, standard_normal, target
+from small_init.rule.groups import Group
 
 FIXED_STD = 0.02
-
-
-class Group(Enum):
-    """The weight groups that can have a γ of their own."""
-
-    embedding = "embedding"
-    attention = "attention"
-    mlp = "mlp"
-    router = "router"
-    gate = "gate"
-    readout = "readout"
-    norm = "norm"
 
 
 # What a weight of our own model is, by its name; a name that matches nothing is an error.
@@ -75,14 +63,14 @@ class Weight:
 
 
 def classify(name: str) -> tuple[Group, bool]:
-    """The group of a weight of `model.Transformer`, and whether it is an output projection.
+    """The group of a weight of our `Transformer`, and whether it is an output projection.
 
     Raises ValueError for a name it does not know: nothing is left at a default initialisation.
     """
     for pattern, group, is_output in _GROUPS:
         if re.fullmatch(pattern, name):
             return group, is_output
-    raise ValueError(f"no initialisation rule for the weight '{name}'; add it to init._GROUPS")
+    raise ValueError(f"no rule for the weight '{name}'; add it to _GROUPS in small_init.model.init")
 
 
 def weight_std(
@@ -102,7 +90,7 @@ def weight_std(
     return std / depth if init.depth_scaled and is_output else std
 
 
-def plan(model: nn.Module, init: InitConfig, config: ModelConfig) -> list[Weight]:
+def weight_table(model: nn.Module, init: InitConfig, config: ModelConfig) -> list[Weight]:
     """How each parameter of `model` would be drawn, in the model's order; draws nothing.
 
     A tied weight appears once, under the name the model lists first (the embedding).
@@ -146,9 +134,14 @@ def full(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def initialise_(model: nn.Module, init: InitConfig, config: ModelConfig, seed: int) -> None:
-    """Overwrite every parameter of `model` with its first value; works on a sharded model."""
+    """Overwrite every parameter of `model` with its first value.
+
+    Of a sharded model each process writes its own part, the same numbers as in a whole one; nobody
+    communicates, and no weight is held in full.
+    """
     drawn = []
-    for weight, parameter in zip(plan(model, init, config), model.parameters(), strict=True):
+    table = weight_table(model, init, config)
+    for weight, parameter in zip(table, model.parameters(), strict=True):
         place, constant = target(weight.name, parameter), _constant(weight)
         if constant is None:
             drawn.append((place, weight.std))
@@ -160,7 +153,8 @@ def initialise_(model: nn.Module, init: InitConfig, config: ModelConfig, seed: i
 def weight_record(model: nn.Module, init: InitConfig, config: ModelConfig) -> dict[str, dict]:
     """Per weight: group, shape, fan-in, the std asked for, the std and SHA-256 of what is there."""
     record = {}
-    for weight, parameter in zip(plan(model, init, config), model.parameters(), strict=True):
+    table = weight_table(model, init, config)
+    for weight, parameter in zip(table, model.parameters(), strict=True):
         values = full(parameter).cpu().contiguous()
         record[weight.name] = {
             "group": weight.group.value,

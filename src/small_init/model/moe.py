@@ -9,7 +9,7 @@ Two losses train the router besides the cross-entropy, per layer, over the token
               probability; 1 when both are even (Switch Transformer, 2101.03961)
     z         mean of logsumexp(logits)², which keeps the logits small (ST-MoE, 2202.08906)
 
-Shape suffixes, besides those of `model`:
+Shape suffixes, besides those of `model.transformer`:
     N tokens of the batch    E n_experts    K experts_per_token    M = N · K choices, by expert
 """
 

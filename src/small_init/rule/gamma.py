@@ -8,7 +8,7 @@
     gamma_init_(model, rules={"*.scale": Constant(1.0)})     # a parameter the library cannot know
     print(table(gamma_init_(model, dry_run=True)))           # what it would do
 
-What a parameter is, `recognise` says; the numbers, `draws` makes. The weights are the same for any
+What a parameter is, `parameters` says; the numbers, `draws` makes. The weights are the same for any
 world size, device, wrapper and order of modules.
 """
 
@@ -26,12 +26,12 @@ from torch.nn.parameter import UninitializedParameter
 
 from small_init.errors import UserError
 from small_init.rule.draws import draw_all_, fill_, fill_row_, target
+from small_init.rule.groups import Group
 from small_init.rule.parameters import (
     Axis,
     Constant,
     EmbeddingFanIn,
     FanIn,
-    Group,
     Keep,
     Rule,
     Use,
@@ -102,7 +102,8 @@ def gamma_init_(
         _check_memory(model, list(uses(model)))
     if embedding_fan_in not in (*EmbeddingFanIn, *(choice.value for choice in EmbeddingFanIn)):
         raise UserError(f"embedding_fan_in is 'hidden' or 'vocabulary', not {embedding_fan_in!r}.")
-    weights = _plan(model, gamma, groups or {}, rules or {}, EmbeddingFanIn(embedding_fan_in))
+    fan_in = EmbeddingFanIn(embedding_fan_in)
+    weights = _first_values(model, gamma, groups or {}, rules or {}, fan_in)
     if dry_run:
         return weights
     held = {use.name: use.parameter for use in uses(model)}
@@ -141,7 +142,7 @@ def table(weights: list[Weight]) -> str:
 # --- from uses to weights ------------------------------------------------------------------------
 
 
-def _plan(
+def _first_values(
     model: nn.Module,
     gamma: float,
     groups: Mapping[Pattern, float],

@@ -29,19 +29,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from small_init.rule.draws import canonical
-
-
-class Group(Enum):
-    """Kinds of weights that can have a γ of their own, told apart by module and name."""
-
-    embedding = "embedding"  # tables that are looked up: tokens, learnt positions
-    attention = "attention"  # query, key, value and output projections
-    mlp = "mlp"  # feed-forward weights, experts
-    gate = "gate"  # sigmoid gates on an attention output or a shared expert
-    router = "router"  # choice of experts
-    readout = "readout"  # hidden state to logits
-    norm = "norm"
-    other = "other"  # recognised by its module, but by no name
+from small_init.rule.groups import Group
 
 
 class EmbeddingFanIn(Enum):

@@ -36,8 +36,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from small_init.config import ArmConfig, Gate, Norm, Scheme, group_gammas
-
 # Gauss–Hermite nodes for E[f(z)], z ~ N(0, 1); 64 are exact to 1e-6 up to std 3, 1e-3 up to 6.
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
@@ -147,16 +145,3 @@ def mlp_flow(gamma: float, d_model: int, d_ff: int, norm_eps: float, attention: 
     stream = d_model**-gamma * math.sqrt(1 + attention**2)
     s = norm_rms(stream, norm_eps) * d_model ** (0.5 - gamma)
     return silu_rms(s) * s * d_ff ** (0.5 - gamma) / stream
-
-
-def uncovered(config: ArmConfig) -> str | None:
-    """What an arm has that the derivation above does not cover, or None."""
-    model, init = config.model, config.init
-    faults = {
-        f"the scheme {init.scheme.name}": init.scheme is not Scheme.gamma,
-        "a γ per weight group": bool(group_gammas(init)),
-        "depth-scaled output projections": init.depth_scaled,
-        "a headwise gate": model.gate is Gate.headwise,
-        "layer normalisation": model.norm is not Norm.rmsnorm,
-    }
-    return next((fault for fault, present in faults.items() if present), None)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -28,8 +28,6 @@ OWN = (
     "paper",
 )  # packages whose modules are followed; all others are fixed by the lock
 PACKAGE = Path(__file__).parents[1]
-# They name the code and decide no number: a change here would else make every run stale.
-NOT_FOLLOWED = {"small_init.runs.code_identity", "small_init.runs.code_meaning"}
 
 
 @dataclass(frozen=True)
@@ -50,10 +48,18 @@ class Module:
     foreign: dict[str, str] = field(default_factory=dict)  # local name → what of another it is
 
 
+def source_folder(package: str) -> Path:
+    """Where a package's files lie; `paper` in the current directory, else beside src/."""
+    if package == "small_init":
+        return PACKAGE
+    here = Path(package)
+    return here if here.is_dir() else PACKAGE.parents[1] / package
+
+
 def module_file(module: str) -> Path | None:
-    """The file of a module of this project, or None; `paper` is of the current directory."""
+    """The file of a module of this project, or None."""
     top, *rest = module.split(".")
-    base = (PACKAGE if top == "small_init" else Path(top)).joinpath(*rest)
+    base = source_folder(top).joinpath(*rest)
     for path in (base.with_name(base.name + ".py"), base / "__init__.py"):
         if path.is_file():
             return path
@@ -74,12 +80,13 @@ class Reached:
         return _hash(sorted(set().union(*self.pieces.values())))
 
 
-def reach(entries: Iterable[Name]) -> Reached:
-    """Everything that can be reached from the entries, which must exist (ValueError)."""
+def reach(entries: Iterable[Name], but: Collection[str] = ()) -> Reached:
+    """Everything that can be reached from the entries, which must exist (ValueError), without the
+    modules `but` and what only they reach."""
     reached, waiting, seen = Reached(), list(entries), set[Name]()
     while waiting:
         name = waiting.pop()
-        if name in seen or name.module in NOT_FOLLOWED:
+        if name in seen or name.module in but:
             continue
         seen.add(name)
         module = parsed(name.module)
@@ -91,6 +98,10 @@ def reach(entries: Iterable[Name]) -> Reached:
             waiting.append(Name(name.module))
             if name.name in module.own:  # imported there, and passed on
                 waiting.append(module.own[name.name])
+                continue
+            if name.name in module.foreign:
+                text = f"{name.name}={module.foreign[name.name]}"
+                reached.pieces.setdefault(name.module, set()).add(text)
                 continue
             if name.name not in module.definitions:
                 raise ValueError(f"{name.module} defines no {name.name}")
@@ -132,10 +143,14 @@ def _used(node: ast.stmt, module: Module) -> Iterator[Name | str]:
             yield Name("", inner.id)
 
 
-@cache
 def parsed(name: str) -> Module | None:
     path = module_file(name)
-    return parse(path.read_text("utf-8"), name, path.name == "__init__.py") if path else None
+    return _parsed(path.resolve(), name) if path else None
+
+
+@cache
+def _parsed(path: Path, name: str) -> Module:
+    return parse(path.read_text("utf-8"), name, path.name == "__init__.py")
 
 
 def parse(source: str, name: str, is_package: bool = False) -> Module:

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from small_init.errors import UserError
-from small_init.measure.weights import group_label
+from small_init.model.weight_types import weight_type
 from small_init.runs.paths import arm_folder, results_folder
-from small_init.runs.record import Run, read_run
+from small_init.runs.record import Run, plain_config, read_run
 
 Rows = list[tuple[str, ...]]
 
@@ -50,7 +50,7 @@ def compare(first: Run, second: Run) -> str:
 
 
 def configuration_rows(first: Run, second: Run) -> Rows:
-    mine, other = (flat(run.metrics["config"]) for run in (first, second))
+    mine, other = (flat(plain_config(run.config)) for run in (first, second))
     rows: Rows = [
         (key, text(mine.get(key)), text(other.get(key)), "")
         for key in sorted(mine | other)
@@ -69,14 +69,15 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def final_rows(first: Run, second: Run) -> Rows:
     def numbers(run: Run) -> dict[str, float]:
-        final, metrics = run.metrics["final"], run.metrics
+        metrics = run.metrics
+        bits = sorted(metrics.final.bits_per_byte.items())
         return {
-            "validation loss (nats per token)": final["loss"],
-            **{f"bits per byte, {k}": v for k, v in sorted(final["bits_per_byte"].items())},
-            "code length (nats per token)": metrics["prequential"]["nats_per_token"],
-            "share of clipped steps": metrics["clipped_share"],
-            "parameters": metrics["parameters"]["total"],
-            "tokens": metrics["tokens"],
+            "validation loss (nats per token)": metrics.final.loss,
+            **{f"bits per byte, {language}": value for language, value in bits},
+            "code length (nats per token)": metrics.prequential.nats_per_token,
+            "share of clipped steps": metrics.clipped_share,
+            "parameters": metrics.parameters.total,
+            "tokens": metrics.tokens,
         }
 
     return numeric_rows(numbers(first), numbers(second))
@@ -96,7 +97,7 @@ def spectra_rows(first: pd.DataFrame, second: pd.DataFrame) -> Rows:
     """Per weight type, mean over its layers."""
 
     def course(spectra: pd.DataFrame) -> dict[str, str]:
-        kind = spectra["weight"].map(group_label)
+        kind = spectra["weight"].map(weight_type)
         mean = spectra.groupby([kind, "step"])["stable_rank"].mean()
         return {
             str(name): f"{ranks.iloc[0]:.1f} → {ranks.min():.1f} → {ranks.iloc[-1]:.1f}"

@@ -1,8 +1,9 @@
 """What an arm will cost, from its configuration alone: nothing is built, nothing is measured.
 
-Parameters are counted as `model.parameter_counts` counts them. FLOPs of training are 6 per token
-and parameter it is multiplied with (forward 2, backward 4), as `pretrain.flops_per_token` says;
-those of the causal attention scores, 6·L·T·D per token, are given apart and are in no utilisation.
+Parameters are counted as by `model.transformer.parameter_counts`. FLOPs of training are 6 per token
+and parameter it is multiplied with (forward 2, backward 4), as `train.pretrain.flops_per_token`
+says; those of the causal attention scores, 6·L·T·D per token, are given apart and are in no
+utilisation.
 
 Memory of one device, in bytes; the terms are added as if all had their largest value at once, and
 a compiled block keeps less than said here, so this is an upper bound:
@@ -54,7 +55,7 @@ from small_init.config import (
 # H100 in bfloat16 for 0.76B and 1.3B parameters at 2,048 tokens, without checkpointing (table in
 # llm-foundry, scripts/train/benchmarking). With it a quarter of the work is done twice over.
 UTILISATION, CHECKPOINTED_UTILISATION = 0.40, 0.30
-# Logits that `loss` holds at a time.
+# Logits that `model.loss` holds at a time.
 CPU_LOSS_BLOCK, GPU_LOSS_BLOCK = 1 << 17, 1 << 27
 WEIGHT_COPIES = 3  # of final weights on disk: scratch/, models/ and DVC's cache
 # Text bytes of a record's tables, as in the published ones: a weight at one step, an activation
@@ -64,7 +65,7 @@ _SPECTRUM_BYTES, _ACTIVATION_BYTES, _INIT_BYTES = 170, 50, 270
 
 @dataclass(frozen=True)
 class Parameters:
-    """Numbers of a model; `model.parameter_counts` has the first two."""
+    """Numbers of a model; `model.transformer.parameter_counts` has the first two."""
 
     total: int
     active: int  # that one token meets
@@ -74,9 +75,9 @@ class Parameters:
     outside: int  # embedding, readout and last norm
 
 
-def parameters(model: ModelConfig) -> Parameters:
+def count_parameters(model: ModelConfig) -> Parameters:
     d, heads, experts = model.d_model, model.n_heads, model.n_experts
-    attention = 4 * d * d + d * gates(model)
+    attention = 4 * d * d + d * gates_per_token(model)
     router = d * experts
     expert = 3 * d * model.d_ff
     feed_forward = max(1, experts) * expert
@@ -95,7 +96,7 @@ def parameters(model: ModelConfig) -> Parameters:
     )
 
 
-def gates(model: ModelConfig) -> int:
+def gates_per_token(model: ModelConfig) -> int:
     """Attention gates of a token in one block."""
     return {Gate.none: 0, Gate.headwise: model.n_heads, Gate.elementwise: model.d_model}[model.gate]
 
@@ -117,7 +118,7 @@ class Memory:
         return sum(astuple(self))
 
 
-def block_bytes(model: ModelConfig, precision: Precision) -> int:
+def block_activation_bytes(model: ModelConfig, precision: Precision) -> int:
     """What one block keeps of a token for the backward pass."""
     d, heads, k = model.d_model, model.n_heads, model.experts_per_token
     low = precision is Precision.bf16
@@ -125,7 +126,7 @@ def block_bytes(model: ModelConfig, precision: Precision) -> int:
     gated = model.gate is not Gate.none
     norms = 2 * (8 * d + 4)
     inputs = 3 + gated if low else 1
-    attention = size * d * (inputs + 5) + 4 * heads + size * gates(model)
+    attention = size * d * (inputs + 5) + 4 * heads + size * gates_per_token(model)
     if model.qk_norm:
         attention += 16 * d + 8 * heads
     if model.n_experts:
@@ -136,8 +137,8 @@ def block_bytes(model: ModelConfig, precision: Precision) -> int:
     return norms + attention + feed_forward
 
 
-def memory(arm: ArmConfig, parallel: ParallelConfig) -> Memory:
-    model, counts = arm.model, parameters(arm.model)
+def memory_per_device(arm: ArmConfig, parallel: ParallelConfig) -> Memory:
+    model, counts = arm.model, count_parameters(arm.model)
     world = parallel.devices * parallel.nodes
     parts = {Shard.full: world, Shard.hybrid: parallel.devices, Shard.none: 1}[parallel.shard]
     low = arm.train.precision is Precision.bf16
@@ -148,7 +149,7 @@ def memory(arm: ArmConfig, parallel: ParallelConfig) -> Memory:
         copies = 2 * model.n_layers * counts.cast_in_block if low else 0
 
     d, tokens = model.d_model, arm.train.batch_tokens // world
-    block = block_bytes(model, arm.train.precision)
+    block = block_activation_bytes(model, arm.train.precision)
     blocks = model.n_layers * (4 * d if parallel.checkpoint_activations else block)
     recomputed = block if parallel.checkpoint_activations else 0
     inner = model.d_ff * (model.experts_per_token if model.n_experts else 1)
@@ -168,7 +169,7 @@ def memory(arm: ArmConfig, parallel: ParallelConfig) -> Memory:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RunCost:
     """One run of an arm."""
 
     parameters: Parameters
@@ -189,17 +190,17 @@ def utilisation(parallel: ParallelConfig, mfu: float | None) -> float:
     return CHECKPOINTED_UTILISATION if parallel.checkpoint_activations else UTILISATION
 
 
-def estimate(arm: ArmConfig, parallel: ParallelConfig, mfu: float | None = None) -> Estimate:
+def run_cost(arm: ArmConfig, parallel: ParallelConfig, mfu: float | None = None) -> RunCost:
     """The cost of one run; `mfu` as for `utilisation`."""
-    model, counts, tokens = arm.model, parameters(arm.model), arm.train.tokens
+    model, counts, tokens = arm.model, count_parameters(arm.model), arm.train.tokens
     flops = 6 * counts.multiplied * tokens
     peak, share = parallel.device_tflops, utilisation(parallel, mfu)
-    return Estimate(
+    return RunCost(
         parameters=counts,
         tokens=tokens,
         flops=flops,
         score_flops=6 * model.n_layers * model.context * model.d_model * tokens,
-        memory=memory(arm, parallel),
+        memory=memory_per_device(arm, parallel),
         device_hours=None if peak is None else flops / (share * peak * 1e12) / 3600,
         weights_bytes=WEIGHT_COPIES * 4 * counts.total,
         record_bytes=_record_bytes(arm),

@@ -15,7 +15,7 @@ from rich.table import Table
 from small_init.config import Accelerator, ArmConfig, Corpus, ParallelConfig, Precision
 from small_init.config_files import load_yaml, merged
 from small_init.data.corpus.config import CONFIG_FOLDER, CorpusConfig
-from small_init.runs.cost import Estimate, estimate, utilisation
+from small_init.runs.cost import RunCost, run_cost, utilisation
 from small_init.runs.plan import Plan
 
 # Share of a device's memory that a run may fill: the driver's own, what libraries take, and holes
@@ -31,7 +31,7 @@ class Line:
     label: str
     arms: int
     runs: int
-    largest: Estimate  # of the arm that needs most memory
+    largest: RunCost  # of the arm that needs most memory
     device_hours: float | None  # of all runs
     disk_bytes: int  # weights and records of all runs
 
@@ -50,7 +50,7 @@ def lines(plan: Plan, mfu: float | None, every_arm: bool = False) -> list[Line]:
     found = []
     for (name, _), keys in groups.items():
         arms = [plan.arms[key] for key in keys]
-        costs = [(estimate(arm, plan.parallel, mfu), len(arm.seeds)) for arm in arms]
+        costs = [(run_cost(arm, plan.parallel, mfu), len(arm.seeds)) for arm in arms]
         found.append(
             Line(
                 label=name,
@@ -87,10 +87,11 @@ def table(found: list[Line], parallel: ParallelConfig) -> Table:
         cost = line.largest
         flops = f"{cost.flops:.1e}".replace("e+", "e")
         shown.add_row(
-            line.label, short(cost.tokens), str(line.arms), str(line.runs),
-            short(cost.parameters.total), short(cost.parameters.active),
-            flops, f"+{cost.score_flops / cost.flops:.0%}", size(cost.memory.total),
-            hours(cost.device_hours), hours(line.device_hours), size(line.disk_bytes),
+            line.label, count_text(cost.tokens), str(line.arms), str(line.runs),
+            count_text(cost.parameters.total), count_text(cost.parameters.active),
+            flops, f"+{cost.score_flops / cost.flops:.0%}", bytes_text(cost.memory.total),
+            hours_text(cost.device_hours), hours_text(line.device_hours),
+            bytes_text(line.disk_bytes),
         )  # fmt: skip
     return shown
 
@@ -101,18 +102,18 @@ def totals(found: list[Line], plan: Plan, corpus: CorpusConfig, mfu: float | Non
     if spent is None:
         time = "No hours: the profile states no device_tflops."
     else:
-        together = f", {hours(spent / devices)} hours on {devices}" if devices > 1 else ""
+        together = f", {hours_text(spent / devices)} hours on {devices}" if devices > 1 else ""
         share = utilisation(plan.parallel, mfu)
         time = (
-            f"Training: {hours(spent)} GPU-hours at {share:.0%} of their peak{together}; small "
-            "models reach less, and validation and probes come on top."
+            f"Training: {hours_text(spent)} GPU-hours at {share:.0%} of their peak{together}; "
+            "small models reach less, and validation and probes come on top."
         )
     kept = sum(line.disk_bytes for line in found)
     training = max((line.largest.checkpoint_bytes for line in found), default=0)
     packed = (corpus.train_tokens + corpus.val_tokens) * (2 if corpus.vocab_size <= 1 << 16 else 4)
     return (
-        f"{time} Disk: {size(kept)} of weights and records, up to {size(training)} of checkpoints "
-        f"for each run that is training, {size(packed)} of packed tokens."
+        f"{time} Disk: {bytes_text(kept)} of weights and records, up to {bytes_text(training)} of "
+        f"checkpoints for each run that is training, {bytes_text(packed)} of packed tokens."
     )
 
 
@@ -135,18 +136,19 @@ def _faults(arm: ArmConfig, parallel: ParallelConfig, corpus: CorpusConfig) -> l
     if windows % world:
         faults.append(f"a batch of {windows} windows does not divide over {world} devices.")
     if parallel.device_memory is not None:
-        needed, there = estimate(arm, parallel).memory.total, parallel.device_memory
+        needed, there = run_cost(arm, parallel).memory.total, parallel.device_memory
         if needed > FILLED * there * 1e9:
             way = "more devices" if parallel.checkpoint_activations else "checkpoint_activations"
             faults.append(
-                f"{size(needed)} a device, more than {FILLED:.0%} of its {there:g} GB; try "
+                f"{bytes_text(needed)} a device, more than {FILLED:.0%} of its {there:g} GB; try "
                 f"{way} or a smaller train.batch_tokens."
             )
     if arm.train.corpus is not Corpus.packed:
         return faults  # a synthetic task: small, and made as large as it is needed
     if arm.train.tokens > corpus.train_tokens:
         times = arm.train.tokens / corpus.train_tokens
-        faults.append(f"{short(arm.train.tokens)} tokens read the corpus {times:.1f} times over.")
+        tokens = count_text(arm.train.tokens)
+        faults.append(f"{tokens} tokens read the corpus {times:.1f} times over.")
     if parallel.accelerator is Accelerator.cuda and arm.train.precision is Precision.bf16:
         shapes = {
             "d_model": model.d_model, "d_model / n_heads": model.d_model // model.n_heads,
@@ -172,12 +174,12 @@ def show(plan: Plan, mfu: float | None, every_arm: bool) -> None:
         console.print(f"Warning: {sentence}", markup=False)
 
 
-def short(number: float) -> str:
+def count_text(number: float) -> str:
     """A count: 1,234,567 as 1.23M."""
     return _scaled(number, ("", "k", "M", "B", "T"))
 
 
-def size(number: float) -> str:
+def bytes_text(number: float) -> str:
     """Bytes, in powers of 1000: 1,234,567 as 1.23 MB."""
     return _scaled(number, (" B", " kB", " MB", " GB", " TB"))
 
@@ -188,5 +190,5 @@ def _scaled(number: float, units: tuple[str, ...]) -> str:
     return f"{value:,.0f}{units[power]}" if value >= 100 else f"{value:.3g}{units[power]}"
 
 
-def hours(number: float | None) -> str:
+def hours_text(number: float | None) -> str:
     return "-" if number is None else f"{number:,.0f}" if number >= 100 else f"{number:.2g}"

@@ -15,7 +15,6 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from small_init.claims.criteria import CLAIMS, load_claims
 from small_init.config import (
     PILOT_SEEDS,
     ArmConfig,
@@ -28,29 +27,12 @@ from small_init.config import (
 from small_init.config_files import load_yaml, merged
 from small_init.errors import UserError
 from small_init.files import fingerprint, write_text
-from small_init.runs.paths import PARAMS
+from small_init.runs.objects import object_names
+from small_init.runs.paths import CLAIMS, CONFIGS, PARAMS
 from small_init.runs.rates import RateTable
-
-CONFIGS = Path("configs")
-
+from small_init.runs.stages import RUN_STAGES
 
 LITERAL_EPS = 1e-5  # the ε of the paper's standard setting
-
-
-# Home stages, in the order in which an arm that several experiments want finds its home. The
-# calibration comes first: a later arm that happens to have its rate reads its record.
-STAGES = (
-    "calibrate", "pretrain", "ablate-gamma", "ablate-epsilon", "ablate-factors", "sink", "moe",
-    "ablate-robust", "reason",
-)  # fmt: skip
-
-
-# Objects that exist; an experiment that names another is refused.
-OBJECTS = (
-    "table-1", "table-2", "table-3", "table-4", "figure-1", "figure-2", "figure-3", "figure-4",
-    "figure-5", "figure-6", "figure-7", "figure-8", "figure-s1", "figure-s2",
-    "figure-s3",
-)  # fmt: skip
 
 
 @dataclass
@@ -134,14 +116,18 @@ class Planner:
         self.arms: dict[str, ArmConfig] = {}
         self.stages: dict[str, str] = {}
         self.names: dict[str, str] = {}  # fingerprint of a configuration → its arm
-        self.objects: dict[str, list[str]] = {name: [] for name in OBJECTS}
+        self.objects: dict[str, list[str]] = {name: [] for name in object_names()}
 
     def read(self, path: Path) -> Experiment:
         experiment = merged(Experiment(), load_yaml(path), where=str(path))
-        if experiment.stage not in STAGES:
-            raise UserError(f"{path}: stage '{experiment.stage}' is none of {', '.join(STAGES)}.")
-        if unknown := set(experiment.objects) - set(OBJECTS):
-            raise UserError(f"{path}: object '{min(unknown)}' is none of {', '.join(OBJECTS)}.")
+        if experiment.stage not in RUN_STAGES:
+            raise UserError(
+                f"{path}: stage '{experiment.stage}' is none of {', '.join(RUN_STAGES)}."
+            )
+        if unknown := set(experiment.objects) - set(object_names()):
+            raise UserError(
+                f"{path}: object '{min(unknown)}' is none of {', '.join(object_names())}."
+            )
         return experiment
 
     def add(self, experiment: Experiment, path: Path) -> None:
@@ -216,7 +202,7 @@ class Planner:
         return key
 
     def params(self) -> dict[str, Any]:
-        arms: dict[str, dict[str, Any]] = {stage: {} for stage in STAGES}
+        arms: dict[str, dict[str, Any]] = {stage: {} for stage in RUN_STAGES}
         for key, arm in sorted(self.arms.items()):
             arms[self.stages[key]][key] = differences(arm, ArmConfig()) | {"seeds": arm.seeds}
         parallel = differences(self.profile.parallel, ParallelConfig())
@@ -233,11 +219,11 @@ def make_params(profile: str) -> str:
     planner = Planner(profile)
     paths = sorted((CONFIGS / "experiments").glob("*.yaml"))
     experiments = [(planner.read(path), path) for path in paths]
-    for experiment, path in sorted(experiments, key=lambda e: STAGES.index(e[0].stage)):
+    for experiment, path in sorted(experiments, key=lambda e: list(RUN_STAGES).index(e[0].stage)):
         planner.add(experiment, path)
     # The verdicts read whatever the claims' own objects read.
-    claims = load_claims().claims if CLAIMS.is_file() else []
-    judged = {claim.object for claim in claims} & set(OBJECTS)
+    claims = load_yaml(CLAIMS).claims if CLAIMS.is_file() else []
+    judged = {claim.object for claim in claims} & set(object_names())
     planner.objects["table-4"] = list({key for name in judged for key in planner.objects[name]})
     return json.dumps(planner.params(), indent=1, ensure_ascii=False) + "\n"
 

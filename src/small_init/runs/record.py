@@ -1,33 +1,19 @@
-"""What a run writes and the objects read: every path and every schema stands here.
+"""The record of one run: every file of its folder, and metrics.json field by field (`Metrics`).
 
-Relative to the project's root (the current directory):
+A record is small, text first, the same bytes for the same run on one kind of machine, and in git:
 
-    data/<profile>/packed/                      token bins and meta.json; backcopy/ and
-                                                composite/ likewise
-    results/<profile>/runs/<arm>/seed-<n>/      the record of one run, small, in git
-        metrics.json    configuration, data, parameters, final losses; FLOPs are 6·N·tokens with the
-                        readout and without attention scores
-        curve.csv       validation and training loss at logarithmically spaced steps
-        spectra.csv     per weight and step: norms, stable rank, row cosines, of W and of W − W₀
-                        (change_*); with train.probes `all` also of W − c·W₀ (update_*), c what
-                        weight decay alone leaves of W₀, and a Gaussian matrix's values (random_*)
-        activations.csv     only with train.probes `all`; see below
-        snapshots.safetensors   only with train.probes `all`; see below
-        init.json       per weight: std and SHA-256 of its first value; residual flow at step 0
-        perf.json       time, device, versions: of one machine; read for the report's costs alone
-    results/<profile>/runs.csv                  one row per run
-    results/<profile>/claims.json               verdict, numbers and reason per claim
-    results/<profile>/index/<object>.json       the records an object reads, with their hashes
-    results/<profile>/tokens/targets.npz        the validation tokens looked at one by one (targets)
-    results/<profile>/tokens/<arm>/seed-<n>.npz their log-probabilities under one run, float16
-    results/<profile>/{tables,figures}/         the objects
-    results/<profile>/tasks/<arm>/seed-<n>.json     downstream tasks of one run, from its weights
-    results/<profile>/weights/<arm>/            one seed's final weights, float16, and their
-                                                tokenizer.json: of Table 2's arms
-    models/<arm>/seed-<n>.safetensors           final weights, float32; not in git
-    scratch/                                    checkpoints, event files, finished runs; not in git
-
-With train.probes `none` a record has no spectra.csv.
+    metrics.json            configuration, data, parameters, final losses: `Metrics`
+    curve.csv               validation and training loss (nats per token) at logarithmically spaced
+                            steps
+    spectra.csv             per weight and step: norms, stable rank, row cosines, of W and of W − W₀
+                            (change_*); with train.probes `all` also of W − c·W₀ (update_*), c what
+                            weight decay alone leaves of W₀, and a Gaussian matrix's values
+                            (random_*); not with train.probes `none`
+    activations.csv         only with train.probes `all`; see below
+    snapshots.safetensors   only with train.probes `all`; see below
+    init.json               per weight: std and SHA-256 of its first value; residual flow at step 0
+    perf.json               time, device, versions: of one machine; read for the report's costs
+                            alone
 
 activations.csv has a row per number: step, probe, layer, part, context, value; what does not apply
 is empty. Forward passes are over a few fixed validation windows, their length T (context) is
@@ -70,16 +56,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from safetensors.numpy import load_file
 
 from small_init.config import PILOT_SEEDS, ArmConfig, Probes
-from small_init.config_files import load_yaml, merged
+from small_init.config_files import load_yaml
 from small_init.errors import UserError
 from small_init.files import recover_folder, sha256
 from small_init.runs.paths import PARAMS, index_file, record_folder
@@ -95,19 +83,125 @@ def record_files(probes: Probes) -> tuple[str, ...]:
     return files + spectra + rest
 
 
+# --- metrics.json --------------------------------------------------------------------------------
+
+
+@dataclass
+class Data:
+    meta_sha256: str  # of the meta.json of the tokens trained on, which holds the hashes of all
+
+
+@dataclass
+class Parameters:
+    """Trainable numbers."""
+
+    total: int
+    active: int  # those one token meets: in a mixture, all but the experts it is not sent to
+    embedding_and_readout: int
+    non_embedding: int  # total without embedding_and_readout
+
+
+@dataclass
+class Final:
+    """On the final validation set, after the last step."""
+
+    loss: float  # nats per token
+    tokens: int  # that the loss is a mean over
+    bits_per_byte: dict[str, float]  # per language; empty for a task that is in none
+    by_source: dict[str, float]  # nats per token
+    accuracy_by_source: dict[str, float] | None = None  # share of right answers; tasks alone
+
+
+@dataclass
+class Prequential:
+    """The code length of the training tokens, each predicted before it was learnt from."""
+
+    nats_per_token: float
+
+
+@dataclass
+class Metrics:
+    """metrics.json: what was run, on what, and how it ended."""
+
+    schema: int  # SCHEMA
+    profile: str
+    stage: str  # the arm's home stage when it was trained
+    arm: str
+    seed: int
+    config: ArmConfig  # all fields but the seeds; enums by name
+    data: Data
+    parameters: Parameters
+    steps: int  # optimizer steps
+    tokens: int  # trained on
+    flops: int  # 6·N·tokens, N with the readout and without the embedding; no attention scores
+    final: Final
+    prequential: Prequential
+    clipped_share: float  # of the steps, whose gradient was clipped
+
+    def plain(self) -> dict[str, Any]:
+        """What the file holds."""
+        found = asdict(self) | {"config": plain_config(self.config)}
+        if self.final.accuracy_by_source is None:
+            del found["final"]["accuracy_by_source"]
+        return found
+
+
+def plain_config(arm: ArmConfig) -> dict[str, Any]:
+    """A configuration as a record holds it: what its numbers depend on, and the variant's label."""
+    return arm.identity() | {"variant": arm.variant}
+
+
+_METRICS = OmegaConf.structured(Metrics)
+
+
+def read_metrics(path: Path) -> Metrics:
+    """A metrics.json; a wrong, missing or unknown field is a UserError that names it.
+
+    Records are read whenever they were written: a field of the configuration that is younger than
+    a record has its default, and all parameters are active where the number is younger.
+    """
+    try:
+        found = json.loads(path.read_text())
+        match found:
+            case {"parameters": {"total": total} as parameters}:
+                found["parameters"] = {"active": total} | parameters
+        return OmegaConf.to_object(OmegaConf.merge(_METRICS, found))  # type: ignore[return-value]
+    except OmegaConfBaseException as error:
+        reason = str(error.msg or error).splitlines()[0]
+        fault = f"field '{error.full_key}': {reason}"
+    except (OSError, ValueError) as error:
+        fault = str(error)
+    raise UserError(
+        f"{path} cannot be read ({fault}); restore it with `git checkout`, or make it again."
+    )
+
+
+# --- a record ------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Run:
     """The record of one run; tables are read when asked for."""
 
     folder: Path
-    arm: str
-    seed: int
-    metrics: dict[str, Any]
+    metrics: Metrics
+
+    @property
+    def profile(self) -> str:
+        return self.metrics.profile
+
+    @property
+    def arm(self) -> str:
+        return self.metrics.arm
+
+    @property
+    def seed(self) -> int:
+        return self.metrics.seed
 
     @property
     def config(self) -> ArmConfig:
         """The configuration the run was made with, all fields."""
-        return merged(ArmConfig(), self.metrics["config"], where=str(self.folder / "metrics.json"))
+        return self.metrics.config
 
     @property
     def pilot(self) -> bool:
@@ -117,7 +211,7 @@ class Run:
     @property
     def val_loss(self) -> float:
         """Nats per token on the final validation set."""
-        return self.metrics["final"]["loss"]
+        return self.metrics.final.loss
 
     @property
     def curve(self) -> pd.DataFrame:
@@ -170,22 +264,14 @@ def load_run(profile: str, arm: str, seed: int) -> Run:
 def read_run(folder: Path, arm: str, seed: int) -> Run:
     """The record in `folder`, which must be that of this arm and seed, or a UserError."""
     _demand(folder, arm, ("metrics.json",))
-    try:
-        metrics = json.loads((folder / "metrics.json").read_text())
-        at_home = (metrics["arm"], metrics["seed"], metrics["schema"]) == (arm, seed, SCHEMA)
-        # Records older than the field were made with its default.
-        probes = Probes[metrics["config"]["train"].get("probes", Probes.weights.name)]
-    except (ValueError, KeyError) as error:
+    metrics = read_metrics(folder / "metrics.json")
+    _demand(folder, arm, record_files(metrics.config.train.probes))
+    if (metrics.arm, metrics.seed, metrics.schema) != (arm, seed, SCHEMA):
         raise UserError(
-            f"{folder / 'metrics.json'} cannot be read ({error}); restore it with `git checkout`."
-        ) from None
-    _demand(folder, arm, record_files(probes))
-    if not at_home:
-        raise UserError(
-            f"The record in {folder} belongs to arm {metrics['arm']}, seed {metrics['seed']}, "
-            f"schema {metrics['schema']}; move it to its own folder."
+            f"The record in {folder} belongs to arm {metrics.arm}, seed {metrics.seed}, "
+            f"schema {metrics.schema}; move it to its own folder."
         )
-    return Run(folder, arm, seed, metrics)
+    return Run(folder, metrics)
 
 
 def load_runs(name: str) -> list[Run]:

@@ -1,11 +1,18 @@
-"""The run table and, per object, an index of exactly the records it reads."""
+"""The run table, what figures, claims and the report compare, and its writing to runs.csv.
+
+`run_table` makes it, `COLUMNS` says what its columns hold. `collect` writes it for all planned
+runs, and per object an index of exactly the records it reads.
+"""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import mean
 from typing import Any
+
+import pandas as pd
 
 from small_init.config import Corpus
 from small_init.errors import UserError
@@ -13,6 +20,89 @@ from small_init.files import csv_text, json_text, write_text
 from small_init.runs.paths import index_file, record_folder, results_folder
 from small_init.runs.plan import Plan
 from small_init.runs.record import Run, load_run
+
+# Column → what it holds, with its unit, and where a record has it.
+COLUMNS: dict[str, tuple[str, Callable[[Run], Any]]] = {
+    "arm": ("the configuration's key", lambda run: run.arm),
+    "stage": ("the arm's home stage", lambda run: run.metrics.stage),
+    "seed": ("of the weights' draws and the order of the data", lambda run: run.seed),
+    "pilot": ("1 for seeds that orient and never decide a verdict", lambda run: int(run.pilot)),
+    "corpus": ("folder of data/<profile>/ trained on", lambda run: run.config.train.corpus.value),
+    "context": ("tokens of a training window", lambda run: run.config.model.context),
+    "d_model": ("hidden size", lambda run: run.config.model.d_model),
+    "n_layers": ("blocks", lambda run: run.config.model.n_layers),
+    "n_experts": ("feed-forward layers to route among; 0: one, for all tokens",
+                  lambda run: run.config.model.n_experts),
+    "gamma": ("γ of every weight group without one of its own", lambda run: run.config.init.gamma),
+    "variant": ("label of the (ε, gate) setting", lambda run: run.config.variant),
+    "gate": ("none, headwise or elementwise", lambda run: run.config.model.gate.value),
+    "norm_eps": ("ε of every normalisation", lambda run: run.config.model.norm_eps),
+    "lr": ("peak learning rate", lambda run: run.config.optimizer.lr),
+    "warmup_steps": ("optimizer steps", lambda run: run.config.optimizer.warmup_steps),
+    "weight_decay": ("of the matrices", lambda run: run.config.optimizer.weight_decay),
+    "clip": ("largest gradient norm; empty: no clipping", lambda run: run.config.optimizer.clip),
+    "steps": ("optimizer steps", lambda run: run.metrics.steps),
+    "tokens": ("trained on", lambda run: run.metrics.tokens),
+    "flops": ("6·N·tokens, N with the readout and without the embedding",
+              lambda run: run.metrics.flops),
+    "parameters": ("trainable numbers", lambda run: run.metrics.parameters.total),
+    "parameters_non_embedding": ("without embedding and readout: N of the objects",
+                                 lambda run: run.metrics.parameters.non_embedding),
+    "val_loss": ("nats per token on the final validation set", lambda run: run.val_loss),
+    "prequential_nats_per_token": ("code length of the training tokens",
+                                   lambda run: run.metrics.prequential.nats_per_token),
+    "clipped_share": ("of the steps", lambda run: run.metrics.clipped_share),
+}  # fmt: skip
+# After val_loss, a column for each language of the final validation set; empty for a task.
+BITS_PER_BYTE = "bits_per_byte_{}"
+
+
+def run_table(runs: Iterable[Run]) -> pd.DataFrame:
+    """One row per run, in the order given; the columns are `COLUMNS` and the languages'."""
+    runs = list(runs)
+    bits = [run.metrics.final.bits_per_byte for run in runs]
+    columns: dict[str, Any] = {}
+    for name, (_, value) in COLUMNS.items():
+        columns[name] = [value(run) for run in runs]
+        if name == "val_loss":
+            for language in sorted(set().union(*bits)):
+                columns[BITS_PER_BYTE.format(language)] = [found.get(language) for found in bits]
+    return pd.DataFrame(columns)
+
+
+def deciding(runs: Iterable[Run]) -> list[Run]:
+    """Without the pilot seeds of every arm that has confirmatory ones.
+
+    Pilots chose the protocol, so a mean that holds both would flatter it. An arm that has nothing
+    but pilots is kept: whatever shows it is marked as a pilot on its face.
+    """
+    runs = list(runs)
+    confirmed = {run.arm for run in runs if not run.pilot}
+    return [run for run in runs if not (run.pilot and run.arm in confirmed)]
+
+
+def demand_one_arm_each(table: pd.DataFrame, keys: list[str], name: str) -> None:
+    """Two arms in one place of an object would be averaged or paired as if they were one.
+
+    `keys` are the columns that make a place; a UserError names the object and both arms.
+    """
+    for place, group in table.groupby(keys):
+        arms = sorted(set(group["arm"]))
+        if len(arms) > 1:
+            values = place if isinstance(place, tuple) else (place,)
+            where = ", ".join(f"{k} {v}" for k, v in zip(keys, values, strict=True))
+            raise UserError(
+                f"{name} reads two arms for one point ({where}): {' and '.join(arms[:2])}; "
+                "name only one of them in configs/experiments/."
+            )
+
+
+def by_seed(table: pd.DataFrame) -> dict[int, float]:
+    """Seed → final loss, nats per token; the rows are those of one arm."""
+    return {int(s): float(x) for s, x in zip(table["seed"], table["val_loss"], strict=True)}
+
+
+# --- written -------------------------------------------------------------------------------------
 
 
 def foreign_records(plan: Plan) -> list[str]:
@@ -40,7 +130,7 @@ def planned_runs(plan: Plan) -> dict[str, list[Run]]:
         runs.setdefault(key, []).append(run)
     for corpus in Corpus:
         datasets = {
-            run.metrics["data"]["meta_sha256"]
+            run.metrics.data.meta_sha256
             for group in runs.values()
             for run in group
             if run.config.train.corpus is corpus
@@ -51,28 +141,6 @@ def planned_runs(plan: Plan) -> dict[str, list[Run]]:
                 f"{corpus.value} corpora; retrain the older ones with `dvc repro`."
             )
     return runs
-
-
-def row(run: Run, stage: str, languages: list[str]) -> dict[str, Any]:
-    """One line of runs.csv; bits per byte are empty for a task that is in no language."""
-    config, metrics = run.config, run.metrics
-    bits = metrics["final"]["bits_per_byte"]
-    return {
-        "arm": run.arm, "stage": stage, "seed": run.seed, "pilot": int(run.pilot),
-        "corpus": config.train.corpus.value,
-        "d_model": config.model.d_model, "n_layers": config.model.n_layers,
-        "gamma": config.init.gamma, "variant": config.variant,
-        "gate": config.model.gate.value, "norm_eps": config.model.norm_eps,
-        "lr": config.optimizer.lr, "warmup_steps": config.optimizer.warmup_steps,
-        "weight_decay": config.optimizer.weight_decay, "clip": config.optimizer.clip,
-        "steps": metrics["steps"], "tokens": metrics["tokens"], "flops": metrics["flops"],
-        "parameters": metrics["parameters"]["total"],
-        "parameters_non_embedding": metrics["parameters"]["non_embedding"],
-        "val_loss": metrics["final"]["loss"],
-        **{f"bits_per_byte_{language}": bits.get(language) for language in languages},
-        "prequential_nats_per_token": metrics["prequential"]["nats_per_token"],
-        "clipped_share": metrics["clipped_share"],
-    }  # fmt: skip
 
 
 def write_summaries(runs: dict[str, list[Run]], home: Path) -> None:
@@ -103,9 +171,8 @@ def collect(plan: Plan) -> None:
     runs = planned_runs(plan)
     home = results_folder(plan.profile)
     everything = [run for _, group in sorted(runs.items()) for run in group]
-    languages = sorted({k for run in everything for k in run.metrics["final"]["bits_per_byte"]})
-    rows = [row(run, plan.stages[run.arm], languages) for run in everything]
-    write_text(home / "runs.csv", csv_text(rows))
+    text = run_table(everything).to_csv(index=False, float_format="%.7g", lineterminator="\n")
+    write_text(home / "runs.csv", text)
     write_summaries(runs, home / "summary")
     write_text(home / "curves.csv", csv_text(curves(runs)))
     for name, keys in plan.objects.items():

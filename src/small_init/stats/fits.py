@@ -12,14 +12,13 @@ from scipy import optimize
 from small_init.stats.intervals import CONFIDENCE, Interval, mean_interval
 
 
-def slope_interval(
-    sizes: Sequence[float], by_seed: Mapping[int, Sequence[float]], confidence: float = CONFIDENCE
-) -> Interval:
-    """The slope of a quantity on ln N, one least-squares line per seed (quantity per e-fold)."""
+def slopes(sizes: Sequence[float], by_seed: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    """Seed → slope of a quantity on ln N, a least-squares line per seed (quantity per e-fold).
+
+    `by_seed` holds per seed the quantity at `sizes`, two at least.
+    """
     log_size = np.log(np.asarray(sizes, dtype=float))
-    return mean_interval(
-        [float(np.polyfit(log_size, y, 1)[0]) for y in by_seed.values()], confidence
-    )
+    return {seed: float(np.polyfit(log_size, y, 1)[0]) for seed, y in by_seed.items()}
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,19 @@ from small_init.errors import UserError
 from small_init.files import write_bytes
 from small_init.measure.activations import residual_flow
 from small_init.measure.recorder import Recorder, flat, performance, probe_windows, write_record
-from small_init.model.init import canonical, full, weight_record
+from small_init.model.init import full, initialise_, weight_record
 from small_init.model.transformer import Transformer, active_size, parameter_counts
+from small_init.rule.draws import canonical
 from small_init.runs.code_identity import run_digest
-from small_init.runs.record import SCHEMA
+from small_init.runs.record import (
+    SCHEMA,
+    Data,
+    Final,
+    Metrics,
+    Parameters,
+    Prequential,
+    plain_config,
+)
 from small_init.runs.schedule import learning_rate_factor
 from small_init.runs.spec import RunSpec
 from small_init.train.resume import ResumeCheckpoint
@@ -86,7 +95,8 @@ class Pretraining(L.LightningModule):
         # Called again for every stage of the trainer, and before a checkpoint is loaded: an
         # initialisation in any later hook would overwrite a resumed state.
         if self.model is None:
-            self.model = self.ranks.build(self.arm, self.seed)
+            self.model = self.ranks.build(self.arm)
+            initialise_(self.model, self.arm.init, self.arm.model, self.seed)
             self.flops_per_token = flops_per_token(self.model)
 
     def configure_optimizers(self) -> Any:
@@ -185,17 +195,17 @@ def train(
     if recorder.final is None:  # killed after its last step: nothing was left to train
         recorder.validate_finally(module)
     seconds = recorder.seconds + time.monotonic() - recorder.started
-    metrics: dict[str, Any] = {
-        "schema": SCHEMA, "profile": spec.profile, "arm": spec.arm_key, "seed": spec.seed,
-        "stage": spec.stage, "config": arm.identity() | {"variant": arm.variant},
-        "data": {"meta_sha256": tokens.sha256}, "parameters": parameter_counts(module.model),
-        "steps": arm.steps, "tokens": arm.train.tokens,
-        "flops": flops_per_token(module.model) * arm.train.tokens, "final": recorder.final,
-        "prequential": {
-            "nats_per_token": float(module.metric("code_length").compute()) / arm.train.tokens
-        },
-        "clipped_share": float(module.metric("clipped").compute()),
-    }  # fmt: skip
+    assert recorder.final is not None
+    code_length = float(module.metric("code_length").compute())
+    metrics = Metrics(
+        schema=SCHEMA, profile=spec.profile, stage=spec.stage, arm=spec.arm_key, seed=spec.seed,
+        config=arm, data=Data(tokens.sha256),
+        parameters=Parameters(**parameter_counts(module.model)),
+        steps=arm.steps, tokens=arm.train.tokens,
+        flops=flops_per_token(module.model) * arm.train.tokens, final=Final(**recorder.final),
+        prequential=Prequential(code_length / arm.train.tokens),
+        clipped_share=float(module.metric("clipped").compute()),
+    )  # fmt: skip
     weights = {}
     for name, parameter in module.model.named_parameters():
         whole = full(parameter)
@@ -204,8 +214,8 @@ def train(
     if ranks.first:
         write_bytes(scratch / "weights.safetensors", save(weights))
         write_record(scratch, metrics, recorder, init_record, performance(seconds, spec, module))
-        result = {"val/final": metrics["final"]["loss"]}
-        logger.log_hyperparams(flat(metrics["config"]) | {"seed": spec.seed}, result)
+        result = {"val/final": metrics.final.loss}
+        logger.log_hyperparams(flat(plain_config(arm)) | {"seed": spec.seed}, result)
         logger.finalize("success")
         resume.remove()
     ranks.wait()

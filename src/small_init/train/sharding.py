@@ -2,9 +2,9 @@
 
 torchrun starts the processes, one a device; each joins the group, holds a shard of every weight,
 gradient and optimizer state, and trains on its share of each batch. Numbers are those of one
-process up to the order of sums: first weights are drawn whole and then divided, a batch is the same
-for any number of devices, and what is reported is averaged over them. A plain process is a group of
-its own, and nothing here then changes what it does.
+process up to the order of sums: first weights are the same numbers (`model.init` draws each process
+its own part), a batch is the same for any number of devices, and what is reported is averaged over
+them. A plain process is a group of its own, and nothing here then changes what it does.
 
     shard     weights are divided over              and repeated
     full      all devices                           nowhere
@@ -22,23 +22,19 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.plugins.environments import TorchElasticEnvironment
 from lightning.pytorch.strategies import ModelParallelStrategy
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils.checkpoint import checkpoint
 
 from small_init.config import (
     Accelerator,
     ArmConfig,
-    InitConfig,
-    ModelConfig,
     ParallelConfig,
     Precision,
     Shard,
 )
 from small_init.errors import UserError
-from small_init.model.init import draw, initialise_, plan
 from small_init.model.moe import MixtureOfExperts
 from small_init.model.transformer import Transformer, rotary_tables
 
@@ -132,22 +128,21 @@ class Ranks:
             ),
         }
 
-    def build(self, arm: ArmConfig, seed: int) -> Transformer:
-        """The model of a run with its first weights: the same whatever the number of devices."""
-        if not self.together:
-            model = Transformer(arm.model)
-            initialise_(model, arm.init, arm.model, seed)
-            self._change_blocks(model)
-            return model
+    def build(self, arm: ArmConfig) -> Transformer:
+        """The model of a run without its weights, whose memory nobody has written to yet.
+
+        No process ever holds more than its own part; of a plain process that is the whole.
+        """
         with torch.device("meta"):
             model = Transformer(arm.model)
         self._change_blocks(model)
-        self._divide(model, arm.train.precision)
-        model.to_empty(device=self.device)
+        if self.together:
+            self._divide(model, arm.train.precision)
+        device = self.device if self.together else torch.device("cpu")  # Lightning moves it later
+        model.to_empty(device=device)
         if arm.model.tied:  # memory of its own was just given to each of the two
             model.readout.weight = model.embedding.weight
-        model.tables = rotary_tables(arm.model, arm.model.context).to(self.device)
-        _initialise_shards_(model, arm.init, arm.model, seed)
+        model.tables = rotary_tables(arm.model, arm.model.context).to(device)
         return model
 
     def _change_blocks(self, model: Transformer) -> None:
@@ -176,13 +171,3 @@ class Ranks:
         for module in model.modules():
             if isinstance(module, MixtureOfExperts):
                 module.over_ranks = self.mean
-
-
-@torch.no_grad()
-def _initialise_shards_(model: nn.Module, init: InitConfig, config: ModelConfig, seed: int) -> None:
-    """Every process draws each weight whole, one at a time, and keeps its own part."""
-    for weight, parameter in zip(plan(model, init, config), model.parameters(), strict=True):
-        assert isinstance(parameter, DTensor)
-        whole = draw(weight, seed).to(parameter.device)
-        mesh, placements = parameter.device_mesh, parameter.placements
-        parameter.copy_(distribute_tensor(whole, mesh, placements, src_data_rank=None))

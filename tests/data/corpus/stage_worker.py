@@ -1,4 +1,5 @@
-"""A stage of tests/corpus/test_resume.py: stage_worker.py <stage> <root> <where to die> <when>.
+"""A stage of tests/data/corpus/test_resume.py:
+stage_worker.py <stage> <root> <where to die> <when>.
 
 It kills itself with -9 at the n-th time it comes to a place, or ends with 0.
 """

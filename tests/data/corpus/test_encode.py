@@ -7,7 +7,7 @@ import pytest
 
 from small_init.data.corpus import encode
 from small_init.data.corpus.encode import Pieces, encode_piece, plan_pieces
-from small_init.data.corpus.gather import gather
+from small_init.data.corpus.shards import gather
 from small_init.data.corpus.tokenizer import EOT_ID, load_tokenizer
 from tests.data.corpus.samples import chinese, english
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from small_init.data.corpus.processes import processes
+from small_init.data.corpus.stage_work import keyed, only_one
 from small_init.data.corpus.tokenizer import load_tokenizer, train_tokenizer
-from small_init.data.corpus.unfinished import keyed, only_one
 from small_init.errors import UserError
 from tests import ROOT
 from tests.data.corpus import stage_worker

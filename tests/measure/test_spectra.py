@@ -9,7 +9,7 @@ import torch
 
 from small_init.config import InitConfig, ModelConfig, Norm, OptimizerConfig
 from small_init.data.packed import PackedTokens
-from small_init.measure import weights
+from small_init.measure import spectra
 from small_init.model import init
 from small_init.model.transformer import Transformer
 from small_init.runs.schedule import curve_steps, decay_left, learning_rate_factor, snapshot_steps
@@ -40,23 +40,23 @@ def cosines(w: torch.Tensor) -> list[float]:
 def test_stable_rank_is_that_of_the_decomposition(shape):
     w = numbers(*shape)
     singular = np.linalg.svd(w.double().numpy(), compute_uv=False)
-    found = weights.singular_values(w)
+    found = spectra.singular_values(w)
     np.testing.assert_allclose(found, singular, rtol=1e-10)
     expected = (singular**2).sum() / singular[0] ** 2
-    assert weights.stable_rank(found) == pytest.approx(expected, rel=1e-12)
+    assert spectra.stable_rank(found) == pytest.approx(expected, rel=1e-12)
 
 
 def test_stable_rank_of_known_matrices():
-    assert weights.stable_rank(weights.singular_values(torch.eye(5))) == pytest.approx(5)
+    assert spectra.stable_rank(spectra.singular_values(torch.eye(5))) == pytest.approx(5)
     one = torch.outer(numbers(6), numbers(4))
-    assert weights.stable_rank(weights.singular_values(one)) == pytest.approx(1)
-    assert weights.stable_rank(weights.singular_values(torch.zeros(3, 3))) == 0
+    assert spectra.stable_rank(spectra.singular_values(one)) == pytest.approx(1)
+    assert spectra.stable_rank(spectra.singular_values(torch.zeros(3, 3))) == 0
 
 
 def test_row_cosines_are_those_of_all_pairs():
     w = numbers(11, 5) + 0.5
     found = cosines(w)
-    mean_abs, mean = weights.row_cosines(w)
+    mean_abs, mean = spectra.row_cosines(w)
     assert mean_abs == pytest.approx(np.mean(np.abs(found)), rel=1e-9)
     assert mean == pytest.approx(np.mean(found), rel=1e-9)
     assert abs(mean_abs - mean) > 0.01, "the example does not tell the two apart"
@@ -64,25 +64,25 @@ def test_row_cosines_are_those_of_all_pairs():
 
 def test_random_values_are_those_of_gaussian_matrices():
     w = numbers(900, 300)
-    measured = weights.stable_rank(weights.singular_values(w))
-    assert weights.random_stable_rank(900, 300) == pytest.approx(measured, rel=0.02)
-    assert weights.random_mean_abs_cos(40) == pytest.approx(
+    measured = spectra.stable_rank(spectra.singular_values(w))
+    assert spectra.random_stable_rank(900, 300) == pytest.approx(measured, rel=0.02)
+    assert spectra.random_mean_abs_cos(40) == pytest.approx(
         np.mean(np.abs(cosines(numbers(200, 40)))), rel=0.02
     )
-    assert weights.random_mean_abs_cos(3) == pytest.approx(0.5)  # uniform on [−1, 1]
+    assert spectra.random_mean_abs_cos(3) == pytest.approx(0.5)  # uniform on [−1, 1]
 
 
 def test_the_update_leaves_decay_out(model):
     """A weight that decay alone has shrunk, plus an update of rank one, shows that rank."""
     config, rule, left = model.config, InitConfig(), 0.6
-    planned = {weight.name: weight for weight in init.plan(model, rule, config)}
+    planned = {weight.name: weight for weight in init.weight_table(model, rule, config)}
     name = "blocks.1.mlp.up.weight"
     weight = dict(model.named_parameters())[name]
     first = init.draw(planned[name], seed=0)
     update = 0.03 * torch.outer(numbers(32, seed=1), numbers(16, seed=2))
     with torch.no_grad():
         weight.copy_(left * first + update)
-    rows = weights.weight_spectra(model, rule, config, seed=0, decay_left=left)
+    rows = spectra.weight_spectra(model, rule, config, seed=0, decay_left=left)
     (row,) = [row for row in rows if row["weight"] == name]
     assert row["update_stable_rank"] == pytest.approx(1, rel=1e-5)
     assert row["update_mean_abs_cos"] == pytest.approx(1, rel=1e-5)
@@ -93,7 +93,7 @@ def test_the_update_leaves_decay_out(model):
     assert row["change_norm"] == pytest.approx(float(change.norm()), rel=1e-5)
     assert row["change_stable_rank"] > 1.05
     assert row["random_stable_rank"] == pytest.approx(32 * 16 / (32**0.5 + 4) ** 2)
-    plain = weights.weight_spectra(model, rule, config, seed=0)
+    plain = spectra.weight_spectra(model, rule, config, seed=0)
     kept = [{k: v for k, v in r.items() if not k.startswith(("update_", "random_"))} for r in rows]
     assert plain == kept
 
@@ -114,14 +114,14 @@ def test_decay_left_is_what_adamw_leaves_without_gradients():
 
 
 def test_norms_and_relative_updates_are_over_a_groups_layers(model):
-    before = {name: p.detach().clone() for name, p in weights.matrices(model)}
-    assert not [r for r in weights.group_norms(model) if r["probe"] == "relative_update"]
+    before = {name: p.detach().clone() for name, p in spectra.matrices(model)}
+    assert not [r for r in spectra.weight_type_norms(model) if r["probe"] == "relative_update"]
     with torch.no_grad():
         for number, parameter in enumerate(model.parameters()):
             parameter += 0.01 * numbers(*parameter.shape, seed=number)
-    rows = weights.group_norms(model, before)
+    rows = spectra.weight_type_norms(model, before)
     found = {(row["probe"], row["part"]): row["value"] for row in rows}
-    after = {name: p.detach() for name, p in weights.matrices(model)}
+    after = {name: p.detach() for name, p in spectra.matrices(model)}
     for group, names in {
         "mlp.up": ["blocks.0.mlp.up.weight", "blocks.1.mlp.up.weight"],
         "readout": ["readout.weight"],
@@ -140,8 +140,8 @@ def test_norms_and_relative_updates_are_over_a_groups_layers(model):
 
 def test_a_group_drawn_at_zero_has_no_relative_update(model):
     before = {n: torch.zeros_like(p) if n.endswith("down.weight") else p.detach().clone()
-              for n, p in weights.matrices(model)}  # fmt: skip
-    rows = weights.group_norms(model, before)
+              for n, p in spectra.matrices(model)}  # fmt: skip
+    rows = spectra.weight_type_norms(model, before)
     groups = {row["part"] for row in rows if row["probe"] == "relative_update"}
     assert "mlp.down" not in groups
     assert "mlp.up" in groups
@@ -155,8 +155,8 @@ def test_embedding_saturation_is_the_norms_own(norm):
     with torch.no_grad():
         model.embedding.weight.copy_(numbers(20, 8) * torch.linspace(0.01, 2, 20)[:, None])
     counts = np.array([5, 9, 1, 1, 0] * 4)
-    classes = weights.token_classes(counts)
-    rows = weights.embedding_saturation(model, config, classes)
+    classes = spectra.token_classes(counts)
+    rows = spectra.embedding_saturation(model, config, classes)
     found = {(row["probe"], row["part"]): row["value"] for row in rows}
     normed = model.norm(model.embedding.weight).detach().double()
     for number, ids in enumerate(classes):
@@ -171,7 +171,7 @@ def test_embedding_saturation_is_the_norms_own(norm):
 
 def test_token_classes_part_the_vocabulary_by_frequency():
     counts = np.array([3, 7, 7, 0, 1, 9, 2, 2, 5])
-    classes = weights.token_classes(counts)
+    classes = spectra.token_classes(counts)
     assert np.concatenate(classes).tolist() == [5, 1, 2, 8, 0, 6, 7, 4, 3]
     assert [len(ids) for ids in classes] == [2, 1, 1, 1, 1, 1, 1, 1]
 
@@ -189,11 +189,11 @@ def test_token_counts_are_those_of_all_shards(tmp_path, monkeypatch):
 
 def test_a_snapshot_keeps_every_kth_row():
     small, tall = numbers(64, 8), numbers(300, 8)
-    assert torch.equal(weights.snapshot(small), small.half())
-    assert torch.equal(weights.snapshot(tall), tall[::3].half())
+    assert torch.equal(spectra.snapshot(small), small.half())
+    assert torch.equal(spectra.snapshot(tall), tall[::3].half())
     config = tiny.tiny_arm().model
     names = dict(Transformer(config).named_parameters())
-    assert set(weights.snapshot_weights(config)) < set(names)
+    assert set(spectra.snapshot_weights(config)) < set(names)
 
 
 @pytest.mark.parametrize(("steps", "points"), [(1000, 18), (40, 7), (3, 3), (100_000, 25)])

@@ -11,10 +11,10 @@ from small_init import cli
 from small_init.config import Gate
 from small_init.runs.paths import weights_file
 from tests.downstream.conftest import ARM, tiny_model, write_run
-from tests.downstream.several_devices_worker import answers
+from tests.downstream.sharded_model_worker import answers
 from tests.downstream.test_harness import LONG, PAIRS
 
-WORKER = Path(__file__).with_name("several_devices_worker.py")
+WORKER = Path(__file__).with_name("sharded_model_worker.py")
 MIXTURE = "cpu-mixture"
 WRITTEN = {"until": ["e", "。"], "max_gen_toks": 20}
 REQUESTS = {

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from small_init.downstream import checkpoint as checkpoints
-from small_init.downstream.benchmarks import asked as asked_by
 from small_init.downstream.evaluate import evaluate_arm, lm_of, run_tasks, summary
-from small_init.downstream.several_devices import ranks
+from small_init.downstream.sharded_model import ranks
+from small_init.downstream.suite import asked as asked_by
 from small_init.downstream.suite import load_tasks
 from small_init.errors import UserError
 from small_init.runs.plan import load_plan
 
 
-def evaluate_command(
+def ask(
     arm: str | None,
     seed: int | None,
     checkpoint: Path | None,

@@ -38,12 +38,9 @@ def load_model(arm: ArmConfig, weight: Callable[[str], Tensor]) -> Transformer:
         RuntimeError: a weight of another shape.
     """
     here = ranks()
+    model = here.build(merged(arm, {"train": {"precision": "fp32"}}, where="")).to(here.device)
     if here.together:
-        # Its first weights are overwritten at once: that is seconds, and one way to divide a model.
-        model = here.build(merged(arm, {"train": {"precision": "fp32"}}, where=""), seed=0)
         register_fsdp_forward_method(model, "hidden")
-    else:
-        model = Transformer(arm.model).to(here.device)
     for name, parameter in model.named_parameters():
         value = weight(name).to(here.device, torch.float32)
         if value.shape != parameter.shape:

@@ -16,17 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from small_init.config import InitConfig, ModelConfig, Norm
-from small_init.model.init import canonical, draw, full, plan
+from small_init.model.init import draw, full, weight_table
+from small_init.model.weight_types import weight_type
+from small_init.rule.draws import canonical
 
 TOKEN_CLASSES = 8  # parts of the vocabulary, by frequency
 _COSINE_ROWS = 512  # rows compared in a tall matrix (embedding, readout): every k-th one
 _SNAPSHOT_ROWS = 128  # most rows of a matrix that a record keeps: every k-th one
-
-
-def group_label(weight: str) -> str:
-    """`blocks.3.mlp.up.weight` → `mlp.up`: the weights whose layers are taken together."""
-    parts = weight.removesuffix(".weight").split(".")
-    return ".".join(parts[2:]) if parts[0] == "blocks" else parts[0]
 
 
 def matrices(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -101,7 +97,8 @@ def weight_spectra(
     Gaussian matrix of this shape would have ("random_…").
     """
     rows = []
-    for weight, parameter in zip(plan(model, init, config), model.parameters(), strict=True):
+    table = weight_table(model, init, config)
+    for weight, parameter in zip(table, model.parameters(), strict=True):
         if len(weight.shape) < 2:
             continue
         value = full(parameter)
@@ -124,30 +121,32 @@ def weight_spectra(
 def activation_row(
     probe: str, value: float, layer: int | None = None, part: str = "", context: int | None = None
 ) -> dict[str, Any]:
-    """A line of activations.csv but for its step; the columns are described in `records`."""
+    """A line of activations.csv but for its step; `runs.record` describes the columns."""
     return {"probe": probe, "layer": layer, "part": part, "context": context, "value": value}
 
 
 @torch.no_grad()
-def group_norms(model: nn.Module, before: dict[str, Tensor] | None = None) -> list[dict[str, Any]]:
-    """Rows `weight_norm` per weight group, and, with the matrices as they were one step ago, rows
+def weight_type_norms(
+    model: nn.Module, before: dict[str, Tensor] | None = None
+) -> list[dict[str, Any]]:
+    """Rows `weight_norm` per weight type, and, with the matrices as they were one step ago, rows
     `relative_update`."""
     squares: dict[str, float] = defaultdict(float)
     moved: dict[str, float] = defaultdict(float)
     earlier: dict[str, float] = defaultdict(float)
     for name, parameter in matrices(model):
-        value, group = full(parameter).double(), group_label(name)
-        squares[group] += float(value.square().sum())
+        value, kind = full(parameter).double(), weight_type(name)
+        squares[kind] += float(value.square().sum())
         if before is not None:
             old = full(before[name]).double()
-            moved[group] += float((value - old).square().sum())
-            earlier[group] += float(old.square().sum())
-    rows = [activation_row("weight_norm", math.sqrt(s), part=g) for g, s in squares.items()]
-    for group, square in earlier.items():
-        # A group drawn at 0 has moved infinitely far, which is no number for a record.
+            moved[kind] += float((value - old).square().sum())
+            earlier[kind] += float(old.square().sum())
+    rows = [activation_row("weight_norm", math.sqrt(s), part=k) for k, s in squares.items()]
+    for kind, square in earlier.items():
+        # A type drawn at 0 has moved infinitely far, which is no number for a record.
         if square > 0:
-            ratio = math.sqrt(moved[group] / square)
-            rows.append(activation_row("relative_update", ratio, part=group))
+            ratio = math.sqrt(moved[kind] / square)
+            rows.append(activation_row("relative_update", ratio, part=kind))
     return rows
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from small_init.data.corpus.documents import sha256_of
 from small_init.data.corpus.encode import Pieces
+from small_init.data.corpus.stage_work import durable
 from small_init.data.corpus.tokenizer import EOT_ID
-from small_init.data.corpus.unfinished import durable
 
 BLOCK_TOKENS = 8_000_000
 

@@ -1,4 +1,4 @@
-"""One process of torchrun for test_divided.py: asks checkpoints, then calls the command line.
+"""One process of torchrun for test_sharded_model.py: asks checkpoints, then calls the command line.
 
 The argument is JSON: `arms`, `requests` (kind → list of arguments), `command` (of small-init), and
 `out`, where the first process writes arm → kind → answers, and the share of the blocks it holds.

@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from small_init.data.corpus.documents import atomic
 from small_init.errors import UserError
+from small_init.files import recover_folder
 
 
 @contextmanager
@@ -28,9 +29,6 @@ def only_one(out: Path) -> Iterator[None]:
     Raises:
         UserError: another command holds it, or the disk is full.
     """
-    # Imported here, since worker processes import this module and records takes 80 MB.
-    from small_init.files import recover_folder
-
     out.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(out.with_name(f".{out.name}.lock"))
     try:

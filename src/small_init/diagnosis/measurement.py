@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from small_init.config import InitConfig
 from small_init.diagnosis.architectures import Architecture, Family
 from small_init.diagnosis.propagation import Block
-from small_init.model.init import initialise_, plan
+from small_init.model.init import initialise_, weight_table
 from small_init.model.transformer import Transformer
 
 CONTEXT = 128  # tokens of a window
@@ -99,7 +99,7 @@ def own_model(arch: Architecture, full: Architecture, init: InitConfig, seed: in
         return None
     module = Transformer(config)
     initialise_(module, init, whole, seed)  # √(2L) of depth scaling is that of the whole model
-    groups = {weight.name: weight.group.value for weight in plan(module, init, whole)}
+    groups = {weight.name: weight.group.value for weight in weight_table(module, init, whole)}
     return Model(module, "this repository's Transformer", groups, OWN_PARTS)
 
 
