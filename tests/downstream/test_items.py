@@ -132,6 +132,24 @@ def test_knowledge_items_ask_in_new_words():
     assert set(topics.values()) == {8}
 
 
+def test_words_are_asked_in_words_that_the_dictionary_has_not():
+    entries = [
+        document(
+            f"cedict/词{n}",
+            f"词{n}（ci2）：{meaning}",
+            fields={"word": f"词{n}", "meaning": meaning},
+        )
+        for n, meaning in enumerate(
+            ["meaning " + "abcdefghij"[n % 10] * (n % 7) for n in range(70)]
+        )
+    ]
+    items = knowledge.knowledge("words_zh", entries)
+    texts = " ".join(one["text"] for one in entries)
+    assert len(items) > 30
+    assert all(item.context + item.right not in texts for item in items)
+    assert len({item.right for item in items}) == len(items)
+
+
 def test_continuations_come_from_validation_and_other_documents():
     words = random.Random(0)
     held = [

@@ -13,14 +13,13 @@ from typing import Any
 
 from rich.progress import Progress
 
-from small_init import files
 from small_init.data.corpus import build, encode, pack, source_file
 from small_init.data.corpus.config import CorpusConfig, HubSource
 
 PLACES = {
     "written": (source_file.SourceFile, "write"),  # a document, perhaps not yet on the disk
     "saved": (os, "fsync"),  # the lines of a source, then its place in the stream, in turns
-    "moved": (files, "replace_folder"),  # the corpus to its place
+    "moved": (build, "replace_folder"),  # the corpus to its place
     "planned": (Progress, "add_task"),  # first the pieces, then the shards
     "advanced": (Progress, "advance"),  # a piece encoded, or a shard gathered
     "published": (pack, "replace_folder"),  # the tokens to theirs
