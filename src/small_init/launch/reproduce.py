@@ -87,13 +87,13 @@ def _reproduce(targets: list[str], jobs: int | None, force: bool) -> None:
     targets = _members(targets) or drawable(load_plan())
     stale = _stale([*options, *targets])
     # `--dry` does not cascade: a stale text is listed, the arms that follow from it are not.
-    if stale is None or {"corpus", "tokenizer", *STAGE_OF_CORPUS.values()} & set(stale):
+    if {"corpus", "tokenizer", *STAGE_OF_CORPUS.values()}.intersection(stale):
         _dvc(["repro", *STAGE_OF_CORPUS.values()])
         stale = _stale([*options, *targets])
     plan = load_plan()
     # `tokens@<arm>` is not among them: it reads an arm's weights and trains nothing.
     homes = {f"{stage}@{key}": key for key, stage in plan.stages.items()}
-    if keys := [homes[name] for name in stale or [] if name in homes]:
+    if keys := [homes[name] for name in stale if name in homes]:
         specs = _specs(plan, keys)
         # A fresh clone has the manifests of the tokens, and not the tokens.
         if missing := {s.arm.train.corpus for s in specs if not s.data_folder.is_dir()}:
@@ -125,15 +125,15 @@ def drawable(plan: Plan) -> list[str]:
     return [name for name in names if name not in empty]
 
 
-def _stale(arguments: list[str]) -> list[str] | None:
-    """The stages `dvc repro` would run, in order; None where it cannot tell for want of data."""
-    command = [sys.executable, "-m", "dvc", "repro", "--dry", "--allow-missing", *arguments]
+def _stale(arguments: list[str]) -> list[str]:
+    """The stages `dvc repro` would run, in order, but those it cannot judge yet: they read what
+    another stage has still to make. The arms are not among those once the data is there."""
+    options = ["--dry", "--allow-missing", "--keep-going"]
+    command = [sys.executable, "-m", "dvc", "repro", *options, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        return re.findall(r"^Running stage '(.+)':$", done.stdout, flags=re.MULTILINE)
-    if "failed to reproduce" in done.stderr or "missing" in done.stderr:
-        return None
-    raise UserError(f"DVC cannot read the pipeline: {done.stderr.strip()}")
+    if done.returncode and not ("failed to reproduce" in done.stderr or "missing" in done.stderr):
+        raise UserError(f"DVC cannot read the pipeline: {done.stderr.strip()}")
+    return re.findall(r"^Running stage '(.+)':$", done.stdout, flags=re.MULTILINE)
 
 
 def _dvc(arguments: list[str]) -> None:
