@@ -19,6 +19,10 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export DVC_NO_ANALYTICS := 1
 export SMALL_INIT_JOBS := $(or $(JOBS),$(SMALL_INIT_JOBS))
 
+# A worker a core; a file's tests share what is made for them, and tests/conftest.py says which
+# files come first.
+PYTEST = python -m pytest -n $(or $(JOBS),logical) --dist loadfile --no-loadscope-reorder
+
 REPRODUCE = small-init reproduce $(if $(FORCE),--force)
 
 .NOTPARALLEL:
@@ -45,7 +49,12 @@ test: $(READY) ## format, lint, types and tests
 	ruff format --check .
 	ruff check .
 	mypy
-	python -m pytest
+	$(PYTEST)
+
+test-fast: $(READY) ## while developing: format, lint and the tests that take no processes or training
+	ruff format --check .
+	ruff check .
+	$(PYTEST) -m 'not slow'
 
 smoke: $(READY) ## the whole pipeline from nothing, tiny, in a scratch copy (build/smoke)
 	tools/smoke.sh

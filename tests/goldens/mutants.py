@@ -94,7 +94,8 @@ if __name__ == "__main__":
     tasks = json.load(sys.stdin)
     warnings.filterwarnings("ignore")
     import_libraries()
-    cores = len(os.sched_getaffinity(0))
+    # Each worker of pytest-xdist has a core, and the others theirs.
+    cores = 1 if "PYTEST_XDIST_WORKER" in os.environ else len(os.sched_getaffinity(0))
     made = []
     for first in range(0, len(tasks), cores):
         started = [start(task) for task in tasks[first : first + cores]]
