@@ -27,6 +27,10 @@ SLOW = (
     "runs/test_record.py",
     "runs/test_experiments.py",
     "measure/",
+    "paper/test_report_build.py",
+    "data/corpus/",
+    "diagnosis/test_huggingface.py",
+    "rule/test_gamma.py::test_every_parameter_of_a_hugging_face_model",
 )
 
 
