@@ -184,6 +184,15 @@ def plain(value: Any) -> Any:
     return value
 
 
+def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested configuration as `model.d_model: 64`, for the HParams page."""
+    out: dict[str, Any] = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        out |= flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return out
+
+
 def differences(value: Any, default: Any) -> dict[str, Any]:
     """The fields of `value` that differ from `default`, nested, as plain values."""
     out: dict[str, Any] = {}

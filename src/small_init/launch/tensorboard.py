@@ -13,11 +13,10 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from small_init.config import ArmConfig, Probes
+from small_init.config import ArmConfig, Probes, flat
 from small_init.errors import UserError
 from small_init.files import fingerprint, sha256
 from small_init.measure.scalars import activation_scalars, heat_map, spectra_scalars
-from small_init.runs.compare import flat
 from small_init.runs.paths import event_folder, results_folder
 from small_init.runs.record import Run, load_run
 

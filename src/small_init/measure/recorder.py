@@ -248,12 +248,3 @@ def performance(seconds: float, spec: RunSpec, module: Any) -> dict[str, Any]:
         "code": run_digest(), "python": platform.python_version(),
         "torch": torch.__version__, "lightning": L.__version__,
     }  # fmt: skip
-
-
-def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested configuration as `model.d_model: 64`, for the HParams page."""
-    out: dict[str, Any] = {}
-    for key, value in config.items():
-        name = f"{prefix}{key}"
-        out |= flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
-    return out

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from small_init.config import flat
 from small_init.errors import UserError
 from small_init.model.weight_types import weight_type
 from small_init.runs.paths import arm_folder, results_folder
@@ -57,14 +58,6 @@ def configuration_rows(first: Run, second: Run) -> Rows:
         if mine.get(key) != other.get(key)
     ]
     return rows or [("none", "", "", "")]
-
-
-def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for key, value in config.items():
-        name = f"{prefix}{key}"
-        out |= flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
-    return out
 
 
 def final_rows(first: Run, second: Run) -> Rows:

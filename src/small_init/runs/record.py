@@ -49,7 +49,7 @@ model.context if nothing else is said. At every step of the curve:
 snapshots.safetensors holds float16 copies of the attention value matrix and of the mlp.up matrix of
 block n_layers // 2 at four steps of the curve (`schedule.snapshot_steps`: first, near a tenth and a
 third of the run, last), as `step-<n>/<weight>`; of a matrix of more than 128 rows every k-th one
-(`probes.snapshot`). The one of step 0 is W₀.
+(`measure.spectra.snapshot`). The one of step 0 is W₀.
 """
 
 from __future__ import annotations

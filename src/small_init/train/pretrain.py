@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from torchmetrics import MeanMetric, SumMetric
 
-from small_init.config import ArmConfig, ParallelConfig, Precision
+from small_init.config import ArmConfig, ParallelConfig, Precision, flat
 from small_init.data.packed import PackedData, PackedTokens
 from small_init.errors import UserError
 from small_init.files import write_bytes
 from small_init.measure.activations import residual_flow
-from small_init.measure.recorder import Recorder, flat, performance, probe_windows, write_record
+from small_init.measure.recorder import Recorder, performance, probe_windows, write_record
 from small_init.model.init import full, initialise_, weight_record
 from small_init.model.transformer import Transformer, active_size, parameter_counts
 from small_init.rule.draws import canonical
