@@ -19,6 +19,9 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export DVC_NO_ANALYTICS := 1
 export SMALL_INIT_JOBS := $(or $(JOBS),$(SMALL_INIT_JOBS))
 
+# A worker a core. A file's tests share what is made for them; tests/conftest.py says which come first.
+PYTEST = python -m pytest --numprocesses logical --dist loadfile --no-loadscope-reorder
+
 REPRODUCE = small-init reproduce $(if $(FORCE),--force)
 
 .NOTPARALLEL:
@@ -45,11 +48,11 @@ test: $(READY) ## format, lint, types and tests
 	ruff format --check .
 	ruff check .
 	mypy
-	python -m pytest
+	$(PYTEST)
 
 test-fast: $(READY) ## lint, and the tests that take no more than seconds: a developer's loop
 	ruff check .
-	python -m pytest --numprocesses auto --dist loadfile -m 'not slow and not cuda'
+	$(PYTEST) -m 'not slow'
 
 smoke: $(READY) ## the whole pipeline from nothing, tiny, in a scratch copy (build/smoke)
 	tools/smoke.sh

@@ -28,6 +28,9 @@ print(*(file for item in paper_objects() for file in item.files()), sep="\n")' >
 while read -r object; do
     [ -s "results/smoke/$object" ] || fail "results/smoke/$object was not made"
 done < <(cat objects.txt; echo report.pdf; echo report.html)
+# The arms were trained side by side, all before DVC published the first.
+first=$(ls -tr models/*/*.safetensors | sed -n 1p)
+[ -z "$(find scratch/runs -name weights.safetensors -newer "$first")" ] || fail "DVC trained arms itself"
 # The pipeline's promises: nothing is stale now; a changed arm is trained alone, and only the
 # objects that read it are drawn again.
 dvc repro --dry > dry.log

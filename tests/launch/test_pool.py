@@ -154,14 +154,14 @@ def test_an_interrupted_command_saves_says_so_and_goes_on(project, tiny_arm, num
     wait_for(lambda: len(list(events.glob("seed-*/events*"))) == 2)
     time.sleep(1.0)
     os.killpg(process.pid, number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode != 0
     assert f"Stopped by {number.name}; every run's state is saved" in errors
     assert "Traceback" not in errors
     assert len(list(runs.glob("seed-*/last.ckpt"))) == 2
     assert not Path("results").exists()
     again = run_cli("pretrain", "--arm", "test-a", "--jobs", "2")
-    assert again.wait(timeout=120) == 0
+    assert again.wait(timeout=240) == 0
     went_on = {seed: load_run("test", "test-a", seed).hashes() for seed in (0, 1)}
     shutil.rmtree("scratch")
     shutil.rmtree("results")

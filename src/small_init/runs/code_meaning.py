@@ -46,6 +46,8 @@ class Module:
     effects: list[ast.stmt] = field(default_factory=list)  # statements that run on import
     own: dict[str, Name] = field(default_factory=dict)  # local name → what of this project it is
     foreign: dict[str, str] = field(default_factory=dict)  # local name → what of another it is
+    # Of each statement, once it was asked for: the digest of what it means, and what it names.
+    read: dict[ast.stmt, tuple[str, list[Name | str]]] = field(default_factory=dict)
 
 
 def source_folder(package: str) -> Path:
@@ -108,8 +110,11 @@ def reach(entries: Iterable[Name], but: Collection[str] = ()) -> Reached:
             nodes = module.definitions[name.name]
         pieces = reached.pieces.setdefault(name.module, set())
         for node in nodes:
-            pieces.add(_hash([meaning(node)]))
-            for used in _used(node, module):
+            if node not in module.read:
+                module.read[node] = _hash([meaning(node)]), [*_used(node, module)]
+            digest, names = module.read[node]
+            pieces.add(digest)
+            for used in names:
                 if isinstance(used, Name):
                     waiting.append(Name(name.module, used.name) if not used.module else used)
                 else:
@@ -119,14 +124,14 @@ def reach(entries: Iterable[Name], but: Collection[str] = ()) -> Reached:
 
 def _used(node: ast.stmt, module: Module) -> Iterator[Name | str]:
     """What a statement names; of its own module with an empty `module`, of others as text."""
-    attributes = set()
-    for inner in ast.walk(node):
+    attributes, inners = set(), [*ast.walk(node)]
+    for inner in inners:
         if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name):
             target = module.own.get(inner.value.id)
             if target and target.name is None:
                 attributes.add(inner.value)
                 yield Name(target.module, inner.attr)
-    for inner in ast.walk(node):
+    for inner in inners:
         if not isinstance(inner, ast.Name) or inner in attributes:
             continue
         if inner.id in module.own:
