@@ -43,7 +43,7 @@ def metrics_of(
         arm=arm,
         seed=seed,
         config=config,
-        data=Data("0" * 64),
+        data=Data("0" * 64, "1" * 64),
         parameters=Parameters(
             total=own + outer,
             active=own // (2 if model.n_experts else 1) + outer,
@@ -61,6 +61,7 @@ def metrics_of(
         ),
         prequential=Prequential(loss + 0.5),
         clipped_share=0.1,
+        weights_sha256="2" * 64,
     )
     return replace(found, **changes)
 

@@ -39,6 +39,20 @@ class Scheme(Enum):
     zero_out = "zero_out"  # as `gamma`, output projections at 0
 
 
+class Optimizer(Enum):
+    """What updates the matrices of the blocks; everything else is AdamW's."""
+
+    adamw = "adamw"  # 1711.05101
+    muon = "muon"  # torch.optim.Muon, its update as long as AdamW's (2502.16982)
+
+
+class Schedule(Enum):
+    """The learning rate after the warm-up, from its peak to `min_lr_ratio` of it."""
+
+    cosine = "cosine"
+    wsd = "wsd"  # at the peak, then linearly down over the last fifth of the run (2404.06395)
+
+
 class Precision(Enum):
     """Lightning's precision names, written so that they can be YAML words."""
 
@@ -114,11 +128,14 @@ class InitConfig:
 
 @dataclass
 class OptimizerConfig:
-    lr: float = 3e-3  # peak learning rate of AdamW
+    name: Optimizer = Optimizer.adamw
+    schedule: Schedule = Schedule.cosine
+    lr: float = 3e-3  # peak learning rate
+    width_rates: bool = False  # the rate of a matrix but the embedding is lr · 32/d_in (2203.03466)
     warmup_steps: int = 100  # steps of linear warm-up
-    min_lr_ratio: float = 0.1  # final over peak learning rate; cosine in between
-    beta1: float = 0.9
-    beta2: float = 0.95
+    min_lr_ratio: float = 0.1  # final over peak learning rate
+    beta1: float = 0.9  # AdamW's
+    beta2: float = 0.95  # AdamW's
     eps: float = 1e-8  # AdamW's own ε
     weight_decay: float = 0.1  # on matrices only
     clip: float | None = 1.0  # largest global gradient norm; null: no clipping
@@ -246,6 +263,11 @@ def check(arm: ArmConfig, where: str) -> None:
         (
             0 <= optimizer.beta1 < 1 and 0 <= optimizer.beta2 < 1,
             "optimizer.beta1 and beta2 must lie in [0, 1)",
+        ),
+        (
+            not (optimizer.width_rates and train.probes is Probes.all),
+            "train.probes all takes one learning rate for all matrices; set probes to weights, or "
+            "optimizer.width_rates to false",
         ),
         (0 <= optimizer.weight_decay < math.inf, "optimizer.weight_decay must not be negative"),
         (optimizer.clip is None or optimizer.clip > 0, "optimizer.clip must be above 0, or null"),

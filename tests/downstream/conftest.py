@@ -1,5 +1,6 @@
 """A tiny model and a tiny tokenizer of the real kind."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -112,8 +113,9 @@ def project(tmp_path, monkeypatch, tokenizer):
 def write_run(arm: str, model: Transformer, gamma: float = 1.0) -> dict:
     """The record and the weights of seed 0 of an arm; returns the arm as params.json has it."""
     config = ArmConfig(seeds=[0], model=model.config, init=InitConfig(gamma=gamma))
-    data = Data(sha256(Path("data/cpu/packed/meta.json")))
-    records.write(records.metrics_of(config, arm, data=data))
-    weights = {name: value.detach() for name, value in model.named_parameters()}
-    write_bytes(weights_file(arm, 0), save(weights))
+    data = Data(sha256(Path("data/cpu/packed/meta.json")), "1" * 64)
+    weights = save({name: value.detach() for name, value in model.named_parameters()})
+    digest = hashlib.sha256(weights).hexdigest()
+    records.write(records.metrics_of(config, arm, data=data, weights_sha256=digest))
+    write_bytes(weights_file(arm, 0), weights)
     return {"seeds": [0], "model": differences(model.config, ModelConfig())}

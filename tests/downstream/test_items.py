@@ -6,64 +6,12 @@ from collections import Counter
 
 import pytest
 
-from small_init.data.corpus.generated import normalise, question_split
-from small_init.data.corpus.problems import Problem
+from small_init.data.corpus.problems import normalise, question_split
 from small_init.downstream import continuation, knowledge, reasoning, tasks
 from small_init.downstream.items import Item, balanced, with_wrong_answers
-from small_init.downstream.solver import MODELS, solve
-from small_init.downstream.training_text import TrainingText, calculations, copied, signature
+from small_init.downstream.training_text import TrainingText, copied, signature
 from small_init.errors import UserError
 from tests.downstream.conftest import ROOT
-
-
-def problem(family: str, question: str, answer: str, language: str = "en", steps: str = ""):
-    return Problem(question, answer, language, family, steps)
-
-
-@pytest.mark.parametrize(("family", "question", "answer", "language"), [
-    ("chain_sum", "Calculate 6 + 8 - 20.", "-6", "en"),
-    ("products", "Solve the following multiplication: 92 * 32.", "2944", "en"),
-    ("sums", "求 751 + 655 的值。", "1406", "zh"),
-    ("products", "计算：10 × 707。", "7070", "zh"),
-    ("leg_counting", "How many legs are there in total if you have 10 fireflys, 1 praying mantis, "
-     "3 sheeps?", "78", "en"),
-    ("spell_backward", "Spell this word backward: oribi", "ibiro", "en"),
-    ("letter_counting", 'How many times does the letter "o" appear in the text: "Of old"?', "2",
-     "en"),
-    ("shopping", "小明买了 6 斤苹果，每斤 30 元，又买了 8 本字典，每本 4 元。付了 300 元，"
-     "应找回多少元？",
-     "88 元", "zh"),
-    ("journeys", "甲、乙两车同时从西安和福州出发，相向而行。甲车每小时行 33 千米，"
-     "乙车每小时行 106 千米，"
-     "两地相距 973 千米，几小时后相遇？", "7 小时", "zh"),
-    ("ages", "郭雪今年 3 岁，刘洋比郭雪大 1 岁。19 年后，刘洋和郭雪一共多少岁？", "45 岁", "zh"),
-    ("cages", "笼子里有鸡和兔共 45 只，一共有 126 条腿，鸡有几只？", "27 只", "zh"),
-    ("discounts", "一条毛巾原价 270 元，现在打七折，李娜买 2 条要付多少元？", "378 元", "zh"),
-    ("orders", "李娜比徐亮矮，徐亮比小明矮，吴倩比小明高。谁最矮？", "李娜", "zh"),
-    ("reversals", "把“金山西”倒过来写。", "西山金", "zh"),
-    ("counting", "“月江江江江月”里有几个“江”？", "4", "zh"),
-    ("syllogism", "All tigers are doctors. Some doctors are not writers. Does it follow that some "
-     "tigers are not writers? Yes or no?", "No", "en"),
-    ("syllogism", "All musicians are bees. All bees are engineers. Does it follow that some "
-     "musicians are engineers? Yes or no?", "Yes", "en"),
-    ("syllogisms", "已知没有医生是学生，所有的农民都是学生。能否推出没有医生是农民？", "能", "zh"),
-    ("unheard_of", "What is love?", None, "en"),
-])  # fmt: skip
-def test_answers_are_computed_from_the_words(family, question, answer, language):
-    assert solve(problem(family, question, "?", language)) == answer
-
-
-def test_worked_steps_must_be_exact():
-    exact = problem("gsm_symbolic", "?", "12", steps="He pays 3*5=15. 15-3 = $12 are left.")
-    rounded = problem("gsm_symbolic", "?", "4", steps="He gets 9*0.5=4.")
-    half = problem("gsm_symbolic", "?", "4.5", steps="He gets 9*0.5=4.5.")
-    assert solve(exact) == "12"
-    assert solve(rounded) is None
-    assert solve(half) is None
-
-
-def test_models_of_three_kinds_without_an_empty_one():
-    assert len(MODELS) == 109  # 2^7 less those that leave a set empty, by inclusion and exclusion
 
 
 def document(key: str, text: str, **more) -> dict:
@@ -102,10 +50,6 @@ def test_what_is_trained_on_is_not_asked():
     assert not text.asks("chain_sum", "Calculate 15 - 8.")
     assert not text.asks("sums", "求 27 + 6 的值。")
     assert not text.asks("reversals", "把“西山金”倒过来写。")
-
-
-def test_calculations_know_their_sign():
-    assert calculations("7 - 3 = 4, 3 × 7 = 21") == {("-", "7", "3"), ("*", "3", "7")}
 
 
 def test_signature_of_a_text_with_numbers_is_the_text():
@@ -186,6 +130,24 @@ def test_knowledge_items_ask_in_new_words():
             assert item.context + item.right not in texts
     topics = Counter(item.right for item in knowledge.knowledge("topics_en", LEADS))
     assert set(topics.values()) == {8}
+
+
+def test_words_are_asked_in_words_that_the_dictionary_has_not():
+    entries = [
+        document(
+            f"cedict/词{n}",
+            f"词{n}（ci2）：{meaning}",
+            fields={"word": f"词{n}", "meaning": meaning},
+        )
+        for n, meaning in enumerate(
+            ["meaning " + "abcdefghij"[n % 10] * (n % 7) for n in range(70)]
+        )
+    ]
+    items = knowledge.knowledge("words_zh", entries)
+    texts = " ".join(one["text"] for one in entries)
+    assert len(items) > 30
+    assert all(item.context + item.right not in texts for item in items)
+    assert len({item.right for item in items}) == len(items)
 
 
 def test_continuations_come_from_validation_and_other_documents():

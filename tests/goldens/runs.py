@@ -28,10 +28,12 @@ from small_init.config import (
     InitConfig,
     ModelConfig,
     Norm,
+    Optimizer,
     OptimizerConfig,
     ParallelConfig,
     Precision,
     Probes,
+    Schedule,
     Scheme,
     TrainConfig,
 )
@@ -193,6 +195,19 @@ RUNS = {
             BASE,
             init=InitConfig(scheme=Scheme.fixed),
             train=replace(TRAIN, probes=Probes.all, curve_points=7),
+        ),
+        interrupted,
+    ),
+    # What labs train with today instead of AdamW and cosine; stopped and gone on with, since two
+    # optimizers save their states.
+    "recipe": GoldenRun(
+        replace(
+            BASE,
+            model=replace(MODEL, d_model=48, n_heads=4, d_ff=80),
+            optimizer=replace(
+                OPTIMIZER, name=Optimizer.muon, schedule=Schedule.wsd, width_rates=True
+            ),
+            train=replace(TRAIN, curve_points=7),
         ),
         interrupted,
     ),

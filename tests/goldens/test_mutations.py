@@ -57,8 +57,8 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
         ("bf16", "            index -= inside\n", "            index -= inside - 1\n"),
         (
             "bf16",
-            "first = step * self.windows + self.rank * share",
-            "first = (step + 1) * self.windows + self.rank * share",
+            "self.places(step * self.windows + self.rank * share, share)",
+            "self.places((step + 1) * self.windows + self.rank * share, share)",
         ),
         ("answers", "segment.start + (i * have // count) * context", "segment.start + i * context"),
         ("dense", "np.bincount(shard[::every]", "np.bincount(shard[1::every]"),
@@ -156,12 +156,6 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
         ("mixture", "-(log_p_NE.exp() * log_p_NE)", "(log_p_NE.exp() * log_p_NE)"),
     ],
     "small_init.train.pretrain": [
-        ("answers", "betas=(config.beta1, config.beta2)", "betas=(config.beta2, config.beta1)"),
-        (
-            "bf16",
-            '"params": vectors, "weight_decay": 0.0',
-            '"params": vectors, "weight_decay": config.weight_decay',
-        ),
         (
             "dense",
             "self.parameters(), math.inf if limit is None else limit,",
@@ -179,6 +173,16 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
             "initialise_(self.model, self.arm.init, self.arm.model, self.seed)",
             "initialise_(self.model, self.arm.init, self.arm.model, self.seed + 1)",
         ),
+    ],
+    "small_init.train.optimizer": [
+        ("answers", "betas=(config.beta1, config.beta2)", "betas=(config.beta2, config.beta1)"),
+        ("bf16", "config.weight_decay if matrix else 0.0", "config.weight_decay"),
+        ("recipe", "_BASE_WIDTH / parameter.shape[-1] if narrow", "2 if narrow"),
+        ("recipe", ' and name != "embedding.weight"', ""),
+        ("recipe", "weight_decay=config.weight_decay", "weight_decay=config.weight_decay / 2"),
+        ("recipe", "part.load_state_dict(state_dict[str(number)])", "pass"),
+        ("recipe", 'adjust_lr_fn="match_rms_adamw"', 'adjust_lr_fn="original"'),
+        ("recipe", ' and name.startswith("blocks.")', ""),
     ],
     "small_init.measure.spectra": [
         ("dense", "float(singular.square().sum() / largest)", "float(singular.sum() / largest)"),
@@ -216,7 +220,7 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
         ("answers", "indent=1, sort_keys=True", "indent=1"),
     ],
     "small_init.runs.record": [
-        ("answers", "SCHEMA = 1", "SCHEMA = 2"),
+        ("answers", "SCHEMA = 2", "SCHEMA = 1"),
     ],
     "small_init.train.resume": [
         ("interrupted", "def on_train_batch_end(", "def on_before_optimizer_step("),
@@ -226,6 +230,7 @@ TABLE: dict[str, list[tuple[str, str, str]]] = {
     "small_init.runs.schedule": [
         ("answers", "(step + 1) / config.warmup_steps", "step / config.warmup_steps"),
         ("answers", "0.5 * (1 + math.cos(math.pi * min(1.0, done)))", "1 - done"),
+        ("recipe", "_DECAY_SHARE = 0.2", "_DECAY_SHARE = 0.5"),
         ("answers", "(1 / (points - 2))", "(1 / (points - 1))"),
         ("interrupted", "for n in (10, 3)]", "for n in (10, 2)]"),
         ("dense", "1 - rate * config.weight_decay", "1 - rate * config.weight_decay / 2"),

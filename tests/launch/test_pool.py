@@ -1,5 +1,6 @@
 """Runs side by side through the real processes, and every fault as one sentence."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -152,6 +153,8 @@ def test_an_interrupted_command_saves_says_so_and_goes_on(project, tiny_arm, num
     runs = Path("scratch/runs/test-a")
     events = Path("scratch/tensorboard/test/test-a")
     wait_for(lambda: len(list(events.glob("seed-*/events*"))) == 2)
+    # Lightning opens the event file first and begins to catch SIGTERM, which saves a run, later.
+    wait_for(lambda: not Path("/proc").is_dir() or _catching(signal.SIGTERM, process.pid) >= 2)
     time.sleep(1.0)
     os.killpg(process.pid, number)
     _, errors = process.communicate(timeout=240)
@@ -196,6 +199,18 @@ def test_a_killed_run_is_reported_and_the_others_are_kept(project, tiny_arm):
     thread.join()
     assert killed
     assert list(Path("scratch/runs/test-b").glob("seed-0-*/record"))
+
+
+def _catching(number: signal.Signals, group: int) -> int:
+    """How many processes of a group, its leader apart, have a handler for the signal."""
+    count = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, KeyError):
+            of = dict(line.split(":\t") for line in (process / "status").read_text().splitlines())
+            caught = int(of["SigCgt"], 16) >> (number - 1) & 1
+            in_group = os.getpgid(int(process.name)) == group != int(process.name)
+            count += bool(caught and in_group)
+    return count
 
 
 def _parent(process: Path) -> str:

@@ -1,5 +1,6 @@
 """A run from end to end: what it writes, that it repeats, and that no interruption shows."""
 
+import hashlib
 import io
 import itertools
 import json
@@ -17,10 +18,18 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from small_init.config import ArmConfig, InitConfig, OptimizerConfig, ParallelConfig, Probes
+from small_init.config import (
+    ArmConfig,
+    InitConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    Probes,
+    Schedule,
+)
 from small_init.config_files import merged
-from small_init.data.packed import PackedTokens
+from small_init.data.packed import PackedTokens, TrainingBatches
 from small_init.errors import UserError
+from small_init.files import sha256
 from small_init.measure import recorder
 from small_init.measure.spectra import snapshot_weights
 from small_init.model.transformer import Transformer
@@ -80,6 +89,21 @@ def test_a_record_says_what_was_run(project, tiny_arm):
     assert (spectra[spectra.step == 0].change_norm == 0).all()
     init = json.loads((folder / "record/init.json").read_text())
     assert set(init["weights"]) == set(load_file(folder / "weights.safetensors"))
+    assert metrics["weights_sha256"] == sha256(folder / "weights.safetensors")
+
+
+def test_a_record_names_the_order_of_its_text(project, tiny_arm):
+    folder = train(spec(tiny_arm))
+    metrics = json.loads((folder / "record/metrics.json").read_text())
+    data = PackedTokens(project / "data/test/packed")
+    windows = tiny_arm.train.batch_tokens // tiny_arm.model.context
+    batches = TrainingBatches(data, 0, tiny_arm.model.context, windows, rank=0, world=1)
+    places = np.concatenate([batches.places(step * windows, windows) for step in range(40)])
+    order = hashlib.sha256(places.astype("<i8").tobytes()).hexdigest()
+    assert metrics["data"]["order_sha256"] == order
+    for step in (0, 7, 39):
+        window = data.window(int(places[step * windows]), tiny_arm.model.context)
+        assert torch.equal(batches[step][1][0], torch.as_tensor(window).long())
 
 
 def test_validation_of_the_saved_weights_is_the_recorded_loss(project, tiny_arm):
@@ -356,19 +380,6 @@ def test_gamma_one_starts_closer_to_uniform(project, tiny_arm):
     assert abs(losses[1.0] - math.log(64)) < abs(losses[0.25] - math.log(64))
 
 
-def test_only_matrices_decay(tiny_arm):
-    from small_init.train.pretrain import Pretraining
-
-    module = Pretraining(tiny_arm, 0)
-    module.configure_model()
-    decayed, plain = module.configure_optimizers()["optimizer"].param_groups
-    assert {p.ndim for p in decayed["params"]} == {2}
-    assert {p.ndim for p in plain["params"]} == {1}
-    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.1, 0.0)
-    count = len(decayed["params"]) + len(plain["params"])
-    assert count == len(list(module.parameters()))
-
-
 def test_learning_rate_rises_then_falls_to_its_floor():
     config = OptimizerConfig(warmup_steps=10, min_lr_ratio=0.1)
     factors = [learning_rate_factor(step, 100, config) for step in range(100)]
@@ -376,6 +387,22 @@ def test_learning_rate_rises_then_falls_to_its_floor():
     assert factors[9] == factors[10] == 1.0
     assert all(a >= b for a, b in itertools.pairwise(factors[10:]))
     assert factors[-1] == pytest.approx(0.1, abs=1e-3)
+
+
+def test_wsd_holds_the_peak_and_falls_linearly_over_the_last_fifth():
+    config = OptimizerConfig(warmup_steps=10, min_lr_ratio=0.1, schedule=Schedule.wsd)
+    factors = np.array([learning_rate_factor(step, 100, config) for step in range(100)])
+    assert factors[4] == pytest.approx(0.5)
+    assert (factors[9:81] == 1).all()
+    assert np.diff(factors[80:]) == pytest.approx(-0.9 / 20)
+    assert factors[-1] == pytest.approx(0.1 + 0.9 / 20)
+
+
+def test_wsd_with_a_warm_up_into_its_decay_never_leaves_the_line():
+    config = OptimizerConfig(warmup_steps=90, min_lr_ratio=0.0, schedule=Schedule.wsd)
+    factors = [learning_rate_factor(step, 100, config) for step in range(100)]
+    assert factors[89] == factors[90] == 1
+    assert np.diff(factors[90:]) == pytest.approx(-0.1)
 
 
 @pytest.mark.parametrize("steps", [1, 7, 40, 1000, 123_456])

@@ -8,6 +8,7 @@ target exactly once an epoch.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from small_init.files import sha256
 
 _HASHED_BYTES = 1 << 30  # larger bins are checked by size alone: hashing them would take minutes
 _COUNTED_TOKENS = 1 << 24  # training tokens whose frequencies are counted
+_HASHED_WINDOWS = 1 << 20  # places of windows that are hashed at a time
 _VALIDATION_WINDOWS = 64  # windows of a validation batch
 
 
@@ -193,15 +195,26 @@ class TrainingBatches(Dataset):
 
     def __getitem__(self, step: int) -> tuple[Tensor, Tensor]:
         share = self.windows // self.world
-        first = step * self.windows + self.rank * share
-        order = np.arange(first, first + share)
-        epoch, place = np.divmod(order, self.available)
+        places = self.places(step * self.windows + self.rank * share, share)
+        targets = np.stack([self.tokens.window(int(index), self.context) for index in places])
+        return self.tokens.pair(targets)
+
+    def places(self, first: int, count: int) -> np.ndarray:
+        """The training windows that are number `first` to `first + count − 1` of the run, int64."""
+        epoch, place = np.divmod(np.arange(first, first + count), self.available)
         for turn in np.unique(epoch):
             # Each epoch is a new order, without replacement within it.
             now = epoch == turn
             place[now] = permuted(place[now], self.available, key=(self.seed << 32) + int(turn))
-        targets = np.stack([self.tokens.window(int(index), self.context) for index in place])
-        return self.tokens.pair(targets)
+        return place
+
+    def order_sha256(self, steps: int) -> str:
+        """SHA-256 of the run's windows in their order, as little-endian int64."""
+        digest, end = hashlib.sha256(), steps * self.windows
+        for first in range(0, end, _HASHED_WINDOWS):
+            places = self.places(first, min(_HASHED_WINDOWS, end - first))
+            digest.update(places.astype("<i8").tobytes())
+        return digest.hexdigest()
 
 
 class _StepsFrom(Sampler[int]):
@@ -231,10 +244,12 @@ class PackedData(L.LightningDataModule):
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         self.first_step = state_dict["step"]
 
+    def batches(self, rank: int, world: int) -> TrainingBatches:
+        return TrainingBatches(
+            self.tokens, self.seed, self.context, self.batch_windows, rank, world
+        )
+
     def train_dataloader(self) -> DataLoader:
         assert self.trainer is not None
-        batches = TrainingBatches(
-            self.tokens, self.seed, self.context, self.batch_windows,
-            self.trainer.global_rank, self.trainer.world_size,
-        )  # fmt: skip
+        batches = self.batches(self.trainer.global_rank, self.trainer.world_size)
         return DataLoader(batches, batch_size=None, sampler=_StepsFrom(self.first_step))

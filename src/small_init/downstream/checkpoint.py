@@ -59,17 +59,19 @@ class Checkpoint:
 
     def _other_weights(self) -> UserError:
         return UserError(
-            f"{self.weights} does not hold the weights of arm {self.run.arm}; train the arm "
-            "again, or name the folder after the arm that the weights belong to."
+            f"{self.weights} does not hold the weights that the record of arm {self.run.arm}, seed "
+            f"{self.run.seed}, names; train the arm again, or name the file after the run that the "
+            "weights belong to."
         )
 
     def model(self) -> Transformer:
         """The model in float32, ready to evaluate; divided over the processes of torchrun.
 
         Raises:
-            UserError: no such file, or not the weights of this configuration.
+            UserError: no such file, or not the weights that the record names.
         """
-        _ = self.published
+        if not self.published and sha256(self.weights) != self.run.metrics.weights_sha256:
+            raise self._other_weights()
         try:
             with safe_open(self.weights, "pt") as file:
                 model = load_model(self.run.config, file.get_tensor)

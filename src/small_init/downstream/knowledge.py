@@ -12,7 +12,7 @@ from small_init.downstream.items import CHOICES, Item, balanced, with_wrong_answ
 
 ITEMS = 720
 _SIMILAR = 60  # answers are mixed among so many of the nearest length
-_MEANING = range(6, 31)  # characters of a meaning
+_MEANING = range(6, 31)  # characters of a meaning in English
 _ARTICLE = range(25, 61)  # characters of an article
 _OF_A_LAW = 4  # items at most
 _DESCRIPTION = range(25, 71)  # characters of what a thing is
@@ -38,26 +38,18 @@ def _mixed(items: Iterable[Item], rng: random.Random) -> list[Item]:
     return sorted(with_wrong_answers(buckets, rng), key=lambda item: order[item.key])
 
 
-def _meanings(documents: list[Document], source: str, ask: str) -> Iterator[Item]:
-    """Headwords whose first meaning shares no two characters in a row with them."""
-    for document in documents:
-        fields = document["fields"]
-        if document["source"] != source or not fields.get("meaning"):
-            continue
-        word = fields["word"]
-        meaning = fields["meaning"].removeprefix("1. ").split("。")[0]
-        plain = re.fullmatch(r"[㐀-鿿，、；：“”]+", meaning)
-        shared = any(word[at : at + 2] in meaning for at in range(len(word) - 1))
-        if plain and len(meaning) in _MEANING and not shared:
-            yield Item(document["id"], ask.format(word), f"{meaning}。")
-
-
-def _idioms(documents: list[Document], rng: random.Random) -> list[Item]:
-    return _mixed(_meanings(documents, "idioms", "成语“{}”的意思是"), rng)
-
-
 def _words(documents: list[Document], rng: random.Random) -> list[Item]:
-    return _mixed(_meanings(documents, "words", "词语“{}”指的是"), rng)
+    """Chinese words to their first English meaning, asked in words that the dictionary has not."""
+
+    def found() -> Iterator[Item]:
+        for document in documents:
+            if document["source"] != "cedict":
+                continue
+            word, meaning = document["fields"]["word"], document["fields"]["meaning"]
+            if len(meaning) in _MEANING and re.fullmatch(r"[a-z ,'-]+", meaning):
+                yield Item(document["id"], f"“{word}”用英语说是", f"“{meaning}”。")
+
+    return _mixed(found(), rng)
 
 
 def _articles(documents: list[Document], rng: random.Random) -> list[Item]:
@@ -119,7 +111,6 @@ def _titles(documents: list[Document], rng: random.Random) -> list[Item]:
 
 
 _TASKS: dict[str, Callable[[list[Document], random.Random], list[Item]]] = {
-    "idioms_zh": _idioms,
     "words_zh": _words,
     "articles_zh": _articles,
     "topics_en": _topics,

@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from small_init.data.corpus import generated_en, generated_zh
-from small_init.data.corpus.generated import normalise, question_split
-from small_init.data.corpus.problems import LABELS, Problem
+from small_init.data.corpus.problems import LABELS, Problem, normalise, question_split
+from small_init.data.corpus.solver import solve
 from small_init.downstream.items import CHOICES, Item, balanced, with_wrong_answers
-from small_init.downstream.solver import solve
 from small_init.downstream.training_text import TrainingText, signature
 
 ITEMS = 720  # of a task, where there are as many; the least that counts is 500

@@ -13,12 +13,11 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from small_init.data.corpus.build import read_manifest
-from small_init.data.corpus.generated import normalise
+from small_init.data.corpus.problems import expressions, normalise
 from small_init.data.packed import PackedTokens
 
 RUN_LENGTH = 13  # units (words or Chinese characters) that two texts share only by copying
 _UNIT = re.compile(r"[㐀-䶿一-鿿]|[^\W㐀-䶿一-鿿]+")
-_SUM = re.compile(r"(?<![\d.])(\d+) ?([-+*×]) ?(\d+) ?= ?(-?\d+)(?![\d.])")
 _QUOTED = re.compile(r"[“\"](.*?)[”\"]|backward: (\w+)")
 # The same sums under the names of both generators.
 _KIND = {"chain_sum": "sums", "syllogism": "syllogisms"}
@@ -35,16 +34,6 @@ def signature(family: str, question: str) -> tuple[str, ...]:
     return (kind, normalise(question))
 
 
-def calculations(text: str) -> set[tuple[str, ...]]:
-    """Every `a + b = c` in a text, the operands of sums and products in order of size."""
-    found: set[tuple[str, ...]] = set()
-    for left, sign, right, _ in _SUM.findall(text):
-        operator = sign.replace("×", "*")
-        a, b = (left, right) if operator == "-" else sorted((left, right))
-        found.add((operator, a, b))
-    return found
-
-
 @dataclass
 class TrainingText:
     """The corpus' training and validation documents, and the questions of its problems."""
@@ -53,7 +42,7 @@ class TrainingText:
     held_out: list[dict[str, Any]] = field(default_factory=list)  # validation, problems left out
     questions: set[str] = field(default_factory=set)
     signatures: set[tuple[str, ...]] = field(default_factory=set)
-    calculations: set[tuple[str, ...]] = field(default_factory=set)
+    calculations: set[str] = field(default_factory=set)
 
     @classmethod
     def read(cls, corpus: Path) -> TrainingText:
@@ -76,13 +65,14 @@ class TrainingText:
             question = document["fields"]["question"]
             self.questions.add(normalise(question))
             self.signatures.add(signature(document["id"].rpartition("-")[2], question))
-            self.calculations |= calculations(document["text"])
+            self.calculations |= expressions(document["text"])
 
     def asks(self, family: str, question: str) -> bool:
         """True if the question, a near-duplicate, or its only calculation is trained on."""
-        if normalise(question) in self.questions or signature(family, question) in self.signatures:
+        asked = normalise(question)
+        if asked in self.questions or signature(family, question) in self.signatures:
             return True
-        return bool(calculations(f"{normalise(question)} = 0") & self.calculations)
+        return asked in self.calculations
 
     def copied(self, texts: Sequence[str], length: int = RUN_LENGTH) -> list[bool]:
         """Per text, whether a run of `length` of its units stands in a training document."""

@@ -160,7 +160,8 @@ class Recorder(L.Callback):
             self.spectra += [{"step": step} | row for row in rows]
             scalars |= spectra_scalars(rows)
         if self.probes is Probes.all:
-            rows = self.activation_rows(module.model, step)
+            with module.arithmetic():
+                rows = self.activation_rows(module.model, step)
             self.activations += [{"step": step} | row for row in rows]
             scalars |= activation_scalars(rows)
         trainer.logger.log_metrics(scalars, step)  # type: ignore[union-attr]

@@ -72,7 +72,7 @@ from small_init.errors import UserError
 from small_init.files import recover_folder, sha256
 from small_init.runs.paths import PARAMS, index_file, record_folder
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def record_files(probes: Probes) -> tuple[str, ...]:
@@ -89,6 +89,7 @@ def record_files(probes: Probes) -> tuple[str, ...]:
 @dataclass
 class Data:
     meta_sha256: str  # of the meta.json of the tokens trained on, which holds the hashes of all
+    order_sha256: str  # of the training windows in their order, as `TrainingBatches` says
 
 
 @dataclass
@@ -137,6 +138,7 @@ class Metrics:
     final: Final
     prequential: Prequential
     clipped_share: float  # of the steps, whose gradient was clipped
+    weights_sha256: str  # of models/<arm>/seed-<n>.safetensors, the weights after the last step
 
     def plain(self) -> dict[str, Any]:
         """What the file holds."""
@@ -157,14 +159,10 @@ _METRICS = OmegaConf.structured(Metrics)
 def read_metrics(path: Path) -> Metrics:
     """A metrics.json; a wrong, missing or unknown field is a UserError that names it.
 
-    Records are read whenever they were written: a field of the configuration that is younger than
-    a record has its default, and all parameters are active where the number is younger.
+    A field of the configuration that is younger than a record has its default.
     """
     try:
         found = json.loads(path.read_text())
-        match found:
-            case {"parameters": {"total": total} as parameters}:
-                found["parameters"] = {"active": total} | parameters
         return OmegaConf.to_object(OmegaConf.merge(_METRICS, found))  # type: ignore[return-value]
     except OmegaConfBaseException as error:
         reason = str(error.msg or error).splitlines()[0]

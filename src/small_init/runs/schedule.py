@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 
-from small_init.config import OptimizerConfig
+from small_init.config import OptimizerConfig, Schedule
+
+_DECAY_SHARE = 0.2  # of a run under `wsd`
 
 
 def learning_rate_factor(step: int, steps: int, config: OptimizerConfig) -> float:
-    """Learning rate of the (step + 1)-th update over the peak: linear warm-up, then cosine."""
+    """Learning rate of the (step + 1)-th update over the peak: linear warm-up, then `schedule`."""
     if step < config.warmup_steps:
         return (step + 1) / config.warmup_steps
-    done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
-    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-    return config.min_lr_ratio + (1 - config.min_lr_ratio) * cosine
+    if config.schedule is Schedule.wsd:
+        first = max(config.warmup_steps, steps - round(_DECAY_SHARE * steps))
+        left = 1 - min(1.0, max(0, step - first) / max(1, steps - first))
+    else:
+        done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
+        left = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+    return config.min_lr_ratio + (1 - config.min_lr_ratio) * left
 
 
 def curve_steps(steps: int, points: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import shutil
 import time
@@ -39,6 +40,7 @@ from small_init.runs.record import (
 )
 from small_init.runs.schedule import learning_rate_factor
 from small_init.runs.spec import RunSpec
+from small_init.train.optimizer import optimizer_of
 from small_init.train.resume import ResumeCheckpoint
 from small_init.train.sharding import Ranks
 
@@ -58,7 +60,7 @@ def flops_per_token(model: nn.Module) -> int:
 
 
 class Pretraining(L.LightningModule):
-    """Next-token prediction with AdamW, warm-up and cosine."""
+    """Next-token prediction with the optimizer and schedule of the arm."""
 
     def __init__(self, arm: ArmConfig, seed: int, ranks: Ranks | None = None) -> None:
         super().__init__()
@@ -102,15 +104,7 @@ class Pretraining(L.LightningModule):
     def configure_optimizers(self) -> Any:
         assert self.model is not None
         config = self.arm.optimizer
-        matrices = [p for p in self.model.parameters() if p.ndim > 1]
-        vectors = [p for p in self.model.parameters() if p.ndim <= 1]
-        optimizer = torch.optim.AdamW(
-            [
-                {"params": matrices, "weight_decay": config.weight_decay},
-                {"params": vectors, "weight_decay": 0.0},
-            ],
-            lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True,
-        )  # fmt: skip
+        optimizer = optimizer_of(self.model, config)
         factor = lambda step: learning_rate_factor(step, self.arm.steps, config)
         schedule = {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}
         return {"optimizer": optimizer, "lr_scheduler": schedule}
@@ -197,22 +191,24 @@ def train(
     seconds = recorder.seconds + time.monotonic() - recorder.started
     assert recorder.final is not None
     code_length = float(module.metric("code_length").compute())
-    metrics = Metrics(
-        schema=SCHEMA, profile=spec.profile, stage=spec.stage, arm=spec.arm_key, seed=spec.seed,
-        config=arm, data=Data(tokens.sha256),
-        parameters=Parameters(**parameter_counts(module.model)),
-        steps=arm.steps, tokens=arm.train.tokens,
-        flops=flops_per_token(module.model) * arm.train.tokens, final=Final(**recorder.final),
-        prequential=Prequential(code_length / arm.train.tokens),
-        clipped_share=float(module.metric("clipped").compute()),
-    )  # fmt: skip
     weights = {}
     for name, parameter in module.model.named_parameters():
         whole = full(parameter)
         if ranks.first:
             weights[canonical(name)] = whole.cpu().contiguous()
+    saved = save(weights)
+    metrics = Metrics(
+        schema=SCHEMA, profile=spec.profile, stage=spec.stage, arm=spec.arm_key, seed=spec.seed,
+        config=arm, data=Data(tokens.sha256, data.batches(0, 1).order_sha256(arm.steps)),
+        parameters=Parameters(**parameter_counts(module.model)),
+        steps=arm.steps, tokens=arm.train.tokens,
+        flops=flops_per_token(module.model) * arm.train.tokens, final=Final(**recorder.final),
+        prequential=Prequential(code_length / arm.train.tokens),
+        clipped_share=float(module.metric("clipped").compute()),
+        weights_sha256=hashlib.sha256(saved).hexdigest(),
+    )  # fmt: skip
     if ranks.first:
-        write_bytes(scratch / "weights.safetensors", save(weights))
+        write_bytes(scratch / "weights.safetensors", saved)
         write_record(scratch, metrics, recorder, init_record, performance(seconds, spec, module))
         result = {"val/final": metrics.final.loss}
         logger.log_hyperparams(flat(plain_config(arm)) | {"seed": spec.seed}, result)

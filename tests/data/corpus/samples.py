@@ -1,11 +1,9 @@
 """Made-up members of the wheels, in the formats the readers expect."""
 
 import bz2
-import csv
-import io
+import gzip
 import random
 import sqlite3
-import zipfile
 
 HANZI = [chr(code) for code in range(0x4E00, 0x4E00 + 600)]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -38,21 +36,10 @@ def laws(chapters: list[tuple[str, str, str, str]]) -> bytes:
     return database.serialize()
 
 
-def idioms(rows: list[tuple[str, str, str, str]]) -> bytes:
-    """A table of (word, explanation, derivation, example)."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["word", "pinyin", "explanation", "derivation", "example"])
-    writer.writerows([word, "pīn", *rest] for word, *rest in rows)
-    return text.getvalue().encode()
-
-
-def zipped(name: str, text: str) -> bytes:
-    """An archive inside a wheel."""
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr(name, text)
-    return data.getvalue()
+def cedict(entries: list[tuple[str, str, str]]) -> bytes:
+    """A compressed dictionary of (simplified word, pinyin, meanings), traditional as simplified."""
+    lines = ["# CC-CEDICT", *(f"{word} {word} [{sound}] /{text}/" for word, sound, text in entries)]
+    return gzip.compress("\n".join(lines).encode())
 
 
 def articles_dump(pages: list[tuple[str, str]]) -> bytes:

@@ -9,7 +9,8 @@ from itertools import islice
 
 import pytest
 
-from small_init.data.corpus.generated import generate, normalise, problems, question_split
+from small_init.data.corpus.generated import Tally, generate, problems
+from small_init.data.corpus.problems import normalise, question_split
 
 LANGUAGES = ["en", "zh"]
 
@@ -46,9 +47,52 @@ def test_questions_occur_once_and_splits_keep_their_shares(language: str) -> Non
 
 def test_the_same_sum_is_the_same_question_in_any_words() -> None:
     assert normalise("Calculate 4 - 1 - 7.") == normalise("计算：4 - 1 - 7。") == "4-1-7"
-    assert normalise("求 3 × 12 的积。") == normalise("Solve 3 * 12") == "3*12"
+    assert normalise("求 3 × 12 的积。") == normalise("Solve 12 * 3") == "3*12"
+    assert (
+        normalise("Calculate 12 - 3 + 5 - 1.")
+        == normalise("5 + 12 - 1 - 3 等于多少？")
+        == "5+12-1-3"
+    )
+    assert normalise("Calculate 12 - 3.") != normalise("Calculate 3 - 12.")
     assert normalise("Ann has 4 - 1 apples and 3 pears.") != "4-1"
     assert normalise("How  MANY\nlegs?") == normalise("how many legs?")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_held_out_sum_stands_with_its_answer_in_the_text(language: str) -> None:
+    """Sums and products of two whole numbers, read by a pattern of the test's own."""
+    calculation = re.compile(
+        r"(?<![\d.])(?<![-+*/×÷])(?<![-+*/×÷] )(\d+) ?([-+*×]|x) ?[$€£]?(\d+)"
+        r"[^-+*/×÷=，,.]{0,40}= ?[$€£]?(\d+)"
+    )
+    checked = 0
+    for document, _ in generate(language, 6000, 0):
+        for left, sign, right, result in calculation.findall(document.text):
+            a, b, operator_ = int(left), int(right), "*" if sign in "×x" else sign
+            if OPERATIONS[operator_](a, b) == int(result):
+                assert question_split(f"Calculate {a} {operator_} {b}.") != "test", document.text
+                assert operator_ == "-" or question_split(f"{b} {operator_} {a}") != "test"
+                checked += 1
+    assert checked > 1500
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_the_solver_does_not_confirm_is_rejected_and_counted(language: str) -> None:
+    tallies: dict[str, Tally] = {}
+    documents = [document for document, _ in generate(language, 3000, 0, tallies)]
+    families = Counter(document.key.split("-")[1] for document in documents)
+    assert families == {name: tally.documents for name, tally in tallies.items() if tally.documents}
+    shown = sum(document.text.count("\n") == 2 for document in documents)
+    assert shown == sum(tally.with_steps for tally in tallies.values())
+    rejected = {
+        n: t.contradicted + t.unread for n, t in tallies.items() if t.contradicted + t.unread
+    }
+    if language == "zh":
+        assert not rejected
+    else:
+        assert tallies["syllogism"].contradicted / tallies["syllogism"].drawn > 0.05
+        assert set(rejected) <= {"syllogism", "gsm_symbolic", "calendar_arithmetic",
+                                 "base_conversion", "time_intervals"}  # fmt: skip
 
 
 def numbers(text: str) -> list[int]:
@@ -189,7 +233,9 @@ def test_chinese_word_problems_hold_by_another_way() -> None:
 def test_about_half_of_the_texts_show_their_steps() -> None:
     made = [problem for problem in islice(problems("zh", 0), 1000) if problem.steps]
     shown = sum("解答：" in problem.text for problem in made)
-    assert 0.4 < shown / len(made) < 0.6
+    withheld = sum(problem.wants_steps and problem.answers_held_out for problem in made)
+    assert 0.4 < (shown + withheld) / len(made) < 0.6
+    assert withheld > 0
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

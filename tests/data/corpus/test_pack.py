@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from small_init.data.corpus import generated_en, generated_zh
 from small_init.data.corpus.build import build_corpus
 from small_init.data.corpus.config import CorpusConfig
 from small_init.data.corpus.documents import sha256_of
@@ -12,7 +13,7 @@ from small_init.data.corpus.pack import pack, token_dtype
 from small_init.data.corpus.tokenizer import load_tokenizer, train_tokenizer
 from small_init.errors import UserError
 
-GROUPS = {"laws": "zh", "idioms": "zh", "wiki-leads": "en", "networkx": "code"}
+GROUPS = {"laws": "zh", "cedict": "zh", "wiki-leads": "en", "networkx": "code"}
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_shares_follow_the_mixture(stages: Path, config: CorpusConfig) -> None:
             shares[group] = shares.get(group, 0) + count
         for group, weight in config.mixture.items():
             assert abs(shares[group] / tokens - weight) < 0.01
-        assert sources["idioms"] <= 0.10 * shares["zh"]
+        assert sources["cedict"] <= 0.10 * shares["zh"]
 
 
 def test_every_hash_and_count_in_the_meta_file_is_true(stages: Path, config: CorpusConfig) -> None:
@@ -115,12 +116,17 @@ def test_another_seed_is_another_order(stages: Path, config: CorpusConfig) -> No
 def test_the_sources_page_has_a_row_per_source(stages: Path, config: CorpusConfig) -> None:
     run(config, stages)
     page = (stages / "SOURCES.md").read_text("utf-8")
-    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    table, _, problems = page.partition("## Generated problems")
+    rows = [line for line in table.splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + len(config.embedded) + 2
     assert "no copyright" in page
-    assert "MIT (package; " in page
+    assert "contributors of CC-CEDICT" in page
     assert "contributors of the English Wikipedia" in page
     assert "Left out" in page
+    drawn = {row.split("|")[1].strip(): row for row in problems.splitlines() if row[:2] == "| "}
+    families = [set(FAMILIES) for FAMILIES in (generated_en.FAMILIES, generated_zh.FAMILIES)]
+    assert set(drawn) == {"family", "**math-en**", "**math-zh**"}.union(*families)
+    assert "| 250 |" in drawn["**math-en**"]
 
 
 def test_too_little_text_names_the_group_and_both_numbers(

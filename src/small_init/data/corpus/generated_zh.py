@@ -1,25 +1,26 @@
-"""Chinese problems from the project's own templates: arithmetic, word problems, some reasoning."""
+"""Chinese problems from the project's own templates: numbers, logic and characters."""
 
 import math
 import random
 
-from small_init.data.corpus.generated_zh_words import (
-    NAMES,
-    chinese_problem,
-    counting,
+from small_init.data.corpus.generated_zh_stories import (
+    ages,
+    cages,
+    discounts,
+    journeys,
     orders,
-    reversals,
-    syllogisms,
-    weekdays,
+    remainders,
+    shopping,
 )
 from small_init.data.corpus.problems import Draw, Problem
 
-GOODS = (
-    "铅笔:支 橡皮:块 练习本:本 书包:个 苹果:斤 香蕉:斤 西瓜:个 牛奶:盒 面包:个 鸡蛋:斤 毛巾:条 "
-    "杯子:个 足球:个 篮球:个 雨伞:把 帽子:顶 袜子:双 台灯:盏 字典:本 钢笔:支"
-).split()
-PLACES = "北京 上海 广州 成都 武汉 西安 南京 杭州 重庆 天津 长沙 青岛 昆明 沈阳 郑州 福州".split()
-VEHICLES = "汽车 火车 自行车 摩托车 轮船 卡车 公共汽车".split()
+WEEKDAYS = "一二三四五六日"
+KINDS = "医生 老师 司机 歌手 农民 画家 学生 木匠 律师 厨师 船员 诗人 商人 邮递员".split()
+CHARACTERS = "春夏秋冬山水风云花鸟鱼虫天地日月星光东西南北江河湖海松竹梅兰金木火土"
+
+
+def _problem(family: str, question: str, answer: object, steps: str = "") -> Problem:
+    return Problem(question, str(answer), "zh", family, steps)
 
 
 def sums(rng: random.Random) -> Problem:
@@ -33,7 +34,7 @@ def sums(rng: random.Random) -> Problem:
         lines.append(f"{total} {sign} {term} = {value}")
         total, expression = value, f"{expression} {sign} {term}"
     ask = rng.choice(("计算：{}。", "{} 等于多少？", "求 {} 的值。", "请算出 {} 的结果。"))
-    return chinese_problem("sums", ask.format(expression), total, "，".join(lines) + "。")
+    return _problem("sums", ask.format(expression), total, "，".join(lines) + "。")
 
 
 def products(rng: random.Random) -> Problem:
@@ -44,21 +45,7 @@ def products(rng: random.Random) -> Problem:
     lines = [f"{left} × {part} = {left * part}" for part in parts if part]
     ask = rng.choice(("计算：{}。", "{} 等于多少？", "求 {} 的积。"))
     steps = "，".join(lines) + f"，合起来是 {left * right}。"
-    return chinese_problem("products", ask.format(f"{left} × {right}"), left * right, steps)
-
-
-def remainders(rng: random.Random) -> Problem:
-    """带余除法 in a story of handing out."""
-    name, (goods, unit) = rng.choice(NAMES), rng.choice(GOODS).split(":")
-    people, each, rest = rng.randint(2, 30), rng.randint(2, 30), rng.randint(0, 29)
-    rest %= people
-    total = people * each + rest
-    question = (
-        f"{name}把 {total} {unit}{goods}平均分给 {people} 个同学，每人最多分到几{unit}？"
-        f"还剩几{unit}？"
-    )
-    steps = f"{people} × {each} = {people * each}，{total} - {people * each} = {rest}。"
-    return chinese_problem("remainders", question, f"每人 {each} {unit}，剩 {rest} {unit}", steps)
+    return _problem("products", ask.format(f"{left} × {right}"), left * right, steps)
 
 
 def divisors(rng: random.Random) -> Problem:
@@ -70,10 +57,10 @@ def divisors(rng: random.Random) -> Problem:
         x, y = y, x % y
     steps = "，".join(lines) + f"，所以最大公约数是 {x}"
     if rng.random() < 0.5:
-        return chinese_problem("divisors", f"{a} 和 {b} 的最大公约数是多少？", x, steps + "。")
+        return _problem("divisors", f"{a} 和 {b} 的最大公约数是多少？", x, steps + "。")
     multiple = a * b // x
     steps += f"，最小公倍数是 {a} × {b} ÷ {x} = {multiple}。"
-    return chinese_problem("divisors", f"{a} 和 {b} 的最小公倍数是多少？", multiple, steps)
+    return _problem("divisors", f"{a} 和 {b} 的最小公倍数是多少？", multiple, steps)
 
 
 def equations(rng: random.Random) -> Problem:
@@ -86,96 +73,7 @@ def equations(rng: random.Random) -> Problem:
     steps = (
         f"{factor}x = {right} {back} {shift} = {factor * x}，x = {factor * x} ÷ {factor} = {x}。"
     )
-    return chinese_problem("equations", question, x, steps)
-
-
-def shopping(rng: random.Random) -> Problem:
-    """购物: two goods, and the change or the total."""
-    name = rng.choice(NAMES)
-    (first, unit1), (second, unit2) = (item.split(":") for item in rng.sample(GOODS, 2))
-    count1, count2 = rng.randint(2, 12), rng.randint(2, 12)
-    price1, price2 = rng.randint(2, 40), rng.randint(2, 40)
-    total = count1 * price1 + count2 * price2
-    story = (
-        f"{name}买了 {count1} {unit1}{first}，每{unit1} {price1} 元，又买了 {count2} "
-        f"{unit2}{second}，每{unit2} {price2} 元。"
-    )
-    steps = (
-        f"{first}用去 {count1} × {price1} = {count1 * price1} 元，{second}用去 {count2} × {price2} "
-        f"= {count2 * price2} 元，一共 {count1 * price1} + {count2 * price2} = {total} 元"
-    )
-    if rng.random() < 0.5:
-        return chinese_problem("shopping", story + "一共用了多少元？", f"{total} 元", steps + "。")
-    paid = (total // 100 + 1) * 100
-    steps += f"，{paid} - {total} = {paid - total} 元。"
-    question = f"{story}付了 {paid} 元，应找回多少元？"
-    return chinese_problem("shopping", question, f"{paid - total} 元", steps)
-
-
-def journeys(rng: random.Random) -> Problem:
-    """行程: one vehicle, or two that meet."""
-    start, end = rng.sample(PLACES, 2)
-    vehicle, speed, hours = rng.choice(VEHICLES), rng.randint(10, 120), rng.randint(2, 15)
-    distance = speed * hours
-    if rng.random() < 0.5:
-        question = (
-            f"一辆{vehicle}从{start}开往{end}，每小时行 {speed} 千米，行了 {hours} 小时，"
-            f"一共行了多少千米？"
-        ).replace("一辆轮船", "一艘轮船")
-        return chinese_problem(
-            "journeys", question, f"{distance} 千米", f"{speed} × {hours} = {distance}。"
-        )
-    other = rng.randint(10, 120)
-    both = speed + other
-    question = (
-        f"甲、乙两车同时从{start}和{end}出发，相向而行。甲车每小时行 {speed} 千米，乙车每小时行 "
-        f"{other} 千米，两地相距 {both * hours} 千米，几小时后相遇？"
-    )
-    steps = f"速度和是 {speed} + {other} = {both}，{both * hours} ÷ {both} = {hours}。"
-    return chinese_problem("journeys", question, f"{hours} 小时", steps)
-
-
-def cages(rng: random.Random) -> Problem:
-    """鸡兔同笼."""
-    hens, rabbits = rng.randint(1, 60), rng.randint(1, 60)
-    heads, legs = hens + rabbits, 2 * hens + 4 * rabbits
-    ask = rng.choice(("鸡", "兔"))
-    steps = (
-        f"假设全是鸡，有 {heads} × 2 = {2 * heads} 条腿，"
-        f"少了 {legs} - {2 * heads} = {2 * rabbits} 条，"
-        f"所以兔有 {2 * rabbits} ÷ 2 = {rabbits} 只，鸡有 {heads} - {rabbits} = {hens} 只。"
-    )
-    question = f"笼子里有鸡和兔共 {heads} 只，一共有 {legs} 条腿，{ask}有几只？"
-    return chinese_problem("cages", question, f"{hens if ask == '鸡' else rabbits} 只", steps)
-
-
-def ages(rng: random.Random) -> Problem:
-    """年龄: what a difference and a time shift say."""
-    older, younger = rng.sample(NAMES, 2)
-    age, gap, years = rng.randint(3, 40), rng.randint(1, 30), rng.randint(2, 20)
-    question = (
-        f"{younger}今年 {age} 岁，{older}比{younger}大 {gap} 岁。{years} 年后，"
-        f"{older}和{younger}一共多少岁？"
-    )
-    total = 2 * age + gap + 2 * years
-    steps = (
-        f"{older}今年 {age} + {gap} = {age + gap} 岁，{years} 年后两人是 {age + gap + years} 岁和 "
-        f"{age + years} 岁，一共 {total} 岁。"
-    )
-    return chinese_problem("ages", question, f"{total} 岁", steps)
-
-
-def discounts(rng: random.Random) -> Problem:
-    """打折: a price in tens, so that the answer is whole."""
-    name, (goods, unit) = rng.choice(NAMES), rng.choice(GOODS).split(":")
-    price, tenths, count = rng.randint(1, 60) * 10, rng.randint(5, 9), rng.randint(1, 9)
-    one = price * tenths // 10
-    question = (
-        f"一{unit}{goods}原价 {price} 元，现在打{'零一二三四五六七八九'[tenths]}折，"
-        f"{name}买 {count} {unit}要付多少元？"
-    )
-    steps = f"打折后每{unit} {price} × 0.{tenths} = {one} 元，{one} × {count} = {one * count} 元。"
-    return chinese_problem("discounts", question, f"{one * count} 元", steps)
+    return _problem("equations", question, x, steps)
 
 
 def rectangles(rng: random.Random) -> Problem:
@@ -186,17 +84,15 @@ def rectangles(rng: random.Random) -> Problem:
         question = f"一个长方形长 {length} 厘米，宽 {width} 厘米，周长是多少厘米？"
         half = length + width
         steps = f"({length} + {width}) × 2 = {half} × 2 = {2 * half}。"
-        return chinese_problem("rectangles", question, f"{2 * half} 厘米", steps)
+        return _problem("rectangles", question, f"{2 * half} 厘米", steps)
     area = length * width
     if kind == 1:
         question = f"一个长方形长 {length} 厘米，宽 {width} 厘米，面积是多少平方厘米？"
-        return chinese_problem(
+        return _problem(
             "rectangles", question, f"{area} 平方厘米", f"{length} × {width} = {area}。"
         )
     question = f"一个长方形的面积是 {area} 平方厘米，长是 {length} 厘米，宽是多少厘米？"
-    return chinese_problem(
-        "rectangles", question, f"{width} 厘米", f"{area} ÷ {length} = {width}。"
-    )
+    return _problem("rectangles", question, f"{width} 厘米", f"{area} ÷ {length} = {width}。")
 
 
 def sequences(rng: random.Random) -> Problem:
@@ -210,7 +106,48 @@ def sequences(rng: random.Random) -> Problem:
         terms = [start * factor**number for number in range(6)]
         steps = f"每一项是前一项的 {factor} 倍，{terms[4]} × {factor} = {terms[5]}。"
     shown = "，".join(map(str, terms[:5]))
-    return chinese_problem("sequences", f"找规律填数：{shown}，下一个数是多少？", terms[5], steps)
+    return _problem("sequences", f"找规律填数：{shown}，下一个数是多少？", terms[5], steps)
+
+
+def weekdays(rng: random.Random) -> Problem:
+    """星期推算."""
+    today, days = rng.randrange(7), rng.randint(2, 400)
+    later = (today + days) % 7
+    question = f"今天是星期{WEEKDAYS[today]}，再过 {days} 天是星期几？"
+    steps = f"{days} 除以 7 余 {days % 7}，从星期{WEEKDAYS[today]}往后数 {days % 7} 天。"
+    return _problem("weekdays", question, f"星期{WEEKDAYS[later]}", steps)
+
+
+def syllogisms(rng: random.Random) -> Problem:
+    """三段论: two premises about three kinds, valid or not."""
+    a, b, c = rng.sample(KINDS, 3)
+    premises, conclusion, valid, steps = rng.choice(
+        (
+            (f"所有的{a}都是{b}，所有的{b}都是{c}", f"所有的{a}都是{c}", True, "传递成立"),
+            (f"所有的{a}都是{b}，所有的{b}都是{c}", f"所有的{c}都是{a}", False, "不能反过来"),
+            (f"所有的{a}都是{b}，没有{b}是{c}", f"没有{a}是{c}", True, f"{b}之外才有{c}"),
+            (f"有的{a}是{b}，所有的{b}都是{c}", f"有的{a}是{c}", True, f"那些{a}就是{c}"),
+            (f"有的{a}是{b}，有的{b}是{c}", f"有的{a}是{c}", False, f"两部分{b}可以不同"),
+            (f"没有{a}是{b}，所有的{c}都是{b}", f"没有{a}是{c}", True, f"{c}都在{b}之中"),
+            (f"所有的{a}都是{b}，所有的{c}都是{b}", f"有的{a}是{c}", False, "两者可以没有交集"),
+        )
+    )
+    question = f"已知{premises}。能否推出{conclusion}？"
+    return _problem("syllogisms", question, "能" if valid else "不能", steps + "。")
+
+
+def reversals(rng: random.Random) -> Problem:
+    """倒写: characters in the other order."""
+    text = "".join(rng.choices(CHARACTERS, k=rng.randint(3, 8)))
+    steps = "从最后一个字开始：" + "、".join(reversed(text)) + "。"
+    return _problem("reversals", f"把“{text}”倒过来写。", text[::-1], steps)
+
+
+def counting(rng: random.Random) -> Problem:
+    """数字: how often a character occurs."""
+    letter, *others = rng.sample(CHARACTERS, 4)
+    text = "".join(rng.choices([letter, *others], k=rng.randint(5, 12)))
+    return _problem("counting", f"“{text}”里有几个“{letter}”？", text.count(letter))
 
 
 def fractions(rng: random.Random) -> Problem:
@@ -220,7 +157,7 @@ def fractions(rng: random.Random) -> Problem:
     question = f"把分数 {top * factor}/{bottom * factor} 化成最简分数。"
     common = divisor * factor
     answer = f"{top // divisor}/{bottom // divisor}"
-    return chinese_problem("fractions", question, answer, f"分子和分母都除以最大公约数 {common}。")
+    return _problem("fractions", question, answer, f"分子和分母都除以最大公约数 {common}。")
 
 
 FAMILIES: dict[str, tuple[int, Draw]] = {

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from small_init.data.corpus.documents import Document
+from small_init.data.corpus.generated import Tally
 
 
 @dataclass
@@ -30,6 +31,7 @@ class SourceRecord:
     documents: dict[str, int] = field(default_factory=lambda: {"train": 0, "val": 0})
     bytes: dict[str, int] = field(default_factory=lambda: {"train": 0, "val": 0})
     sha256: str = ""
+    families: dict[str, Tally] = field(default_factory=dict)  # of generated problems
 
 
 class SourceFile:

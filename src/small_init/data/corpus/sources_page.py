@@ -22,16 +22,22 @@ COLUMNS = (
 # Of texts under a licence that asks for it: whose they are, where they stand, what was changed.
 ATTRIBUTION = (
     "Texts under CC-BY-SA are by the contributors of the English Wikipedia "
-    "(<https://en.wikipedia.org>: wiki-leads, wiki-articles, days) and of the Wikibooks Cookbook "
-    "(<https://en.wikibooks.org/wiki/Cookbook>: recipes), under the version of the licence that "
-    "their row names (<https://creativecommons.org/licenses/by-sa/3.0/>, "
+    "(<https://en.wikipedia.org>: wiki-leads, wiki-articles, days), of the Wikibooks Cookbook "
+    "(<https://en.wikibooks.org/wiki/Cookbook>: recipes), and those of cedict by the contributors "
+    "of CC-CEDICT (<https://cc-cedict.org>, published by MDBG), under the version of the licence "
+    "that their row names (<https://creativecommons.org/licenses/by-sa/3.0/>, "
     "<https://creativecommons.org/licenses/by-sa/4.0/>). Mark-up was removed, long texts were cut, "
-    "duplicates left out. A document's id in the corpus names its page."
+    "duplicates and entries that only point to others left out. A document's id in the corpus "
+    "names its page."
 )
-PACKAGE_LICENCES = (
-    '"Package" marks the licence of a package whose texts come from elsewhere: their authors are '
-    "not named, and whether the texts may be passed on is open. This repository holds none of "
-    "them; they are read from the packages named."
+PROBLEM_COLUMNS = (
+    "family",
+    "questions drawn",
+    "contradicted",
+    "not read",
+    "documents",
+    "with steps",
+    "steps withheld",
 )
 
 
@@ -54,6 +60,7 @@ def write_page(
             f"| {train.get(name, 0) / total:.1%} | `{record['file_sha256'] or 'generated'}` |"
         )
     left_out = "; ".join(LEFT_OUT)
+    problems = [row for record in records for row in _problem_rows(record)]
     with atomic(path) as file:
         file.write(
             f"""# Sources of the text
@@ -63,20 +70,40 @@ what is left after cleaning, cutting and duplicate removal; tokens are what was 
 vocabulary of {meta["vocab_size"]:,}; the share is of the {total:,} training tokens. No document
 is used twice.
 
-"""
-        )
-        file.write("\n".join([f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|", *rows]))
-        file.write(
-            f"""
+{_table(COLUMNS, rows)}
 
 Dictionary entries are held to {config.dictionary_share:.0%} of the Chinese tokens: they are short
 and nearly free of context. Left out: {left_out}.
 
 {ATTRIBUTION}
 
-{PACKAGE_LICENCES}
+## Generated problems
 
-Known faults of the generated problems, and what tasks must not take from them, stand in
-[`README.md`](README.md).
+Every answer was computed anew from the question by the project's own solver. A question is rejected
+if the solver has another answer (*contradicted*) or does not read it or its steps (*not read*);
+both are shares of the different questions drawn, test questions included. Documents are training
+and validation. Steps are *withheld* where they would answer, on their way, a question that is held
+out for the tasks: such a problem is shown with its answer alone.
+
+{_table(PROBLEM_COLUMNS, problems)}
 """
         )
+
+
+def _table(columns: tuple[str, ...], rows: list[str]) -> str:
+    return "\n".join([f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows])
+
+
+def _problem_rows(record: dict[str, Any]) -> list[str]:
+    """A row per family, and one of their sums."""
+    families: dict[str, dict[str, int]] = record["families"]
+    if not families:
+        return []
+    names = next(iter(families.values()))
+    sums = {name: sum(tally[name] for tally in families.values()) for name in names}
+    return [
+        f"| {name} | {tally['drawn']:,} | {tally['contradicted'] / tally['drawn']:.1%} "
+        f"| {tally['unread'] / tally['drawn']:.1%} | {tally['documents']:,} "
+        f"| {tally['with_steps']:,} | {tally['steps_withheld']:,} |"
+        for name, tally in [*sorted(families.items()), (f"**{record['source']}**", sums)]
+    ]

