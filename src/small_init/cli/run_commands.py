@@ -9,25 +9,27 @@ from small_init.errors import UserError
 
 def plan_command(arguments: argparse.Namespace) -> None:
     from small_init.claims.calibration import rates_file
-    from small_init.runs.cost_table import show
-    from small_init.runs.experiments import Planner, write_params
+    from small_init.files import write_text
+    from small_init.runs.experiments import planned
     from small_init.runs.paths import PARAMS
     from small_init.runs.plan import load_plan
+    from small_init.runs.plan_table import show
     from small_init.runs.stages import write_stages
 
     if arguments.mfu is not None and not 0 < arguments.mfu <= 1:
         raise UserError(f"--mfu is {arguments.mfu:g}; give a share of the peak, such as 0.3.")
     profile = arguments.profile or load_plan().profile
-    write_params(profile)
+    planner = planned(profile)
+    write_text(PARAMS, planner.text())
     write_stages()
     plan = load_plan()
     print(f"{PARAMS}: profile {profile}, {len(plan.arms)} arms, {len(plan.runs())} runs.")
-    if (planner := Planner(profile)).profile.calibrated and planner.rates is None:
+    if waiting := sorted(set(planner.waiting)):
         print(
-            "Arms without a learning rate of their own are planned when `small-init calibrate` "
-            f"has written {rates_file(profile)}."
+            f"{len(waiting)} arms are not planned yet, {waiting[0]} the first: they wait for their "
+            f"learning rate in {rates_file(profile)}, which `small-init calibrate` writes."
         )
-    show(plan, arguments.mfu, arguments.arms)
+    show(planner, plan, arguments.mfu, arguments.arms)
 
 
 def pretrain_command(arguments: argparse.Namespace) -> None:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.table import Table
 
 from small_init.config import Accelerator, ArmConfig, Corpus, ParallelConfig, Precision
-from small_init.config_files import load_yaml, merged
-from small_init.data.corpus.config import CONFIG_FOLDER, CorpusConfig
+from small_init.data.corpus.config import CorpusConfig
 from small_init.runs.cost import RunCost, run_cost, utilisation
+from small_init.runs.pace import Pace
 from small_init.runs.plan import Plan
 
 # Share of a device's memory that a run may fill: the driver's own, what libraries take, and holes
 # between blocks of the allocator need the rest.
 FILLED = 0.9
-_WIDTH = 200  # room for a table that goes to a file
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,10 @@ def model_name(profile: str, key: str) -> str:
     return found[1] if found else key
 
 
-def lines(plan: Plan, mfu: float | None, every_arm: bool = False) -> list[Line]:
+def lines(
+    plan: Plan, mfu: float | None, every_arm: bool = False, pace: Pace | None = None
+) -> list[Line]:
+    """Hours are those of `pace`, else by the peak that the profile states, else none."""
     groups: dict[tuple[str, int], list[str]] = defaultdict(list)
     for key, arm in plan.arms.items():
         name = key if every_arm else model_name(plan.profile, key)
@@ -57,7 +57,10 @@ def lines(plan: Plan, mfu: float | None, every_arm: bool = False) -> list[Line]:
                 arms=len(arms),
                 runs=sum(runs for _, runs in costs),
                 largest=max((cost for cost, _ in costs), key=lambda cost: cost.memory.total),
-                device_hours=_hours(plan, ((c.device_hours, runs) for c, runs in costs)),
+                device_hours=_hours(
+                    (pace.hours(arm) if pace else cost.device_hours, len(arm.seeds))
+                    for arm, (cost, _) in zip(arms, costs, strict=True)
+                ),
                 disk_bytes=sum((c.weights_bytes + c.record_bytes) * runs for c, runs in costs),
             )
         )
@@ -67,11 +70,12 @@ def lines(plan: Plan, mfu: float | None, every_arm: bool = False) -> list[Line]:
     return sorted(found, key=lambda line: (sizes[line.label], line.label, line.largest.tokens))
 
 
-def _hours(plan: Plan, terms: Iterable[tuple[float | None, int]]) -> float | None:
-    """The sum, None where the profile states no peak."""
-    if plan.parallel.device_tflops is None:
+def _hours(terms: Iterable[tuple[float | None, int]]) -> float | None:
+    """The sum, None where a term is not known."""
+    found = list(terms)
+    if any(hours is None for hours, _ in found):
         return None
-    return sum((hours or 0.0) * runs for hours, runs in terms)
+    return sum((hours or 0.0) * runs for hours, runs in found)
 
 
 def table(found: list[Line], parallel: ParallelConfig) -> Table:
@@ -90,17 +94,27 @@ def table(found: list[Line], parallel: ParallelConfig) -> Table:
             line.label, count_text(cost.tokens), str(line.arms), str(line.runs),
             count_text(cost.parameters.total), count_text(cost.parameters.active),
             flops, f"+{cost.score_flops / cost.flops:.0%}", bytes_text(cost.memory.total),
-            hours_text(cost.device_hours), hours_text(line.device_hours),
+            hours_text(line.device_hours and line.device_hours / line.runs),
+            hours_text(line.device_hours),
             bytes_text(line.disk_bytes),
         )  # fmt: skip
     return shown
 
 
-def totals(found: list[Line], plan: Plan, corpus: CorpusConfig, mfu: float | None) -> str:
+def totals(
+    found: list[Line],
+    plan: Plan,
+    corpus: CorpusConfig,
+    mfu: float | None,
+    pace: Pace | None = None,
+) -> str:
     devices = plan.parallel.devices * plan.parallel.nodes
-    spent = _hours(plan, ((line.device_hours, 1) for line in found))
+    spent = _hours((line.device_hours, 1) for line in found)
     if spent is None:
-        time = "No hours: the profile states no device_tflops."
+        time = "No hours: the profile states no device_tflops, and has no records to go by."
+    elif plan.parallel.device_tflops is None:
+        runs = pace.runs if pace else 0
+        time = f"Training: {hours_text(spent)} core-hours, by the {runs} records there are."
     else:
         together = f", {hours_text(spent / devices)} hours on {devices}" if devices > 1 else ""
         share = utilisation(plan.parallel, mfu)
@@ -158,20 +172,6 @@ def _faults(arm: ArmConfig, parallel: ParallelConfig, corpus: CorpusConfig) -> l
         if odd:  # rows of 16 bytes, which tensor cores and attention kernels ask for
             faults.append(f"{', '.join(odd)}: no multiple of 8, so bfloat16 products are slow.")
     return faults
-
-
-def show(plan: Plan, mfu: float | None, every_arm: bool) -> None:
-    """Print the costs of a plan and what does not fit."""
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
-    # Not by `load_corpus_config`, which refuses a corpus whose revisions are still to be named.
-    path = CONFIG_FOLDER / f"{plan.profile}.yaml"
-    corpus = merged(CorpusConfig(), load_yaml(path), where=str(path))
-    if plan.arms:
-        found = lines(plan, mfu, every_arm)
-        console.print(table(found, plan.parallel))
-        console.print(totals(found, plan, corpus, mfu))
-    for sentence in warnings(plan, corpus):
-        console.print(f"Warning: {sentence}", markup=False)
 
 
 def count_text(number: float) -> str:

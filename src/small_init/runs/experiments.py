@@ -18,7 +18,6 @@ from omegaconf import OmegaConf
 from small_init.config import (
     PILOT_SEEDS,
     ArmConfig,
-    Gate,
     ParallelConfig,
     Probes,
     check,
@@ -26,13 +25,11 @@ from small_init.config import (
 )
 from small_init.config_files import load_yaml, merged
 from small_init.errors import UserError
-from small_init.files import fingerprint, write_text
+from small_init.files import fingerprint
 from small_init.runs.objects import object_names
-from small_init.runs.paths import CLAIMS, CONFIGS, PARAMS
-from small_init.runs.rates import RateTable
+from small_init.runs.paths import CLAIMS, CONFIGS
+from small_init.runs.rates import RateTable, condition, matched_eps
 from small_init.runs.stages import RUN_STAGES
-
-LITERAL_EPS = 1e-5  # the ε of the paper's standard setting
 
 
 @dataclass
@@ -41,7 +38,7 @@ class Profile:
 
     name: str
     width_ratio: float = 1.0  # the paper's width over ours, for the matched ε
-    calibrated: bool = False  # rates come from configs/calibration/<name>.yaml
+    calibrated: bool = False  # rates come from configs/calibration/<name>.yaml, arm by arm
     base: dict[str, Any] = field(default_factory=dict)  # what all arms of the profile share
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     seeds: dict[str, list[int]] = field(default_factory=dict)  # named lists of seeds
@@ -69,14 +66,6 @@ class Experiment:
     profiles: dict[str, Any] = field(default_factory=dict)  # profile → list of grids
 
 
-def matched_eps(gamma: float, width_ratio: float) -> float:
-    """The ε that saturates a small model as 1e-5 does one `width_ratio` times as wide.
-
-    What counts is ε·d^(2γ), the ratio of ε to the embedding's variance; see Figure 2.
-    """
-    return float(f"{LITERAL_EPS * width_ratio ** (2 * gamma):.6g}")
-
-
 def trained(arm: ArmConfig) -> dict[str, Any]:
     """What makes two arms one: everything but the probes, which change no number of training.
 
@@ -86,6 +75,10 @@ def trained(arm: ArmConfig) -> dict[str, Any]:
     identity = arm.identity()
     del identity["train"]["probes"]
     return identity
+
+
+def _pilot(arm: ArmConfig) -> bool:
+    return set(arm.seeds) <= set(PILOT_SEEDS)
 
 
 # Words of an arm key for fields whose own name is long.
@@ -112,11 +105,13 @@ class Planner:
         self.profile = merged(Profile(name=profile), load_yaml(path), where=str(path))
         self.variants = load_yaml(CONFIGS / "variants.yaml")
         rates = CONFIGS / "calibration" / f"{profile}.yaml"
-        self.rates = RateTable.load(rates) if rates.is_file() else None
+        self.rates = RateTable.load(rates) if rates.is_file() else RateTable(())
         self.arms: dict[str, ArmConfig] = {}
         self.stages: dict[str, str] = {}
         self.names: dict[str, str] = {}  # fingerprint of a configuration → its arm
         self.objects: dict[str, list[str]] = {name: [] for name in object_names()}
+        self.waiting: list[str] = []  # arms that no calibrated rate suits yet
+        self.asked: dict[tuple[str, int], str] = {}  # run → the experiment that asked for it first
 
     def read(self, path: Path) -> Experiment:
         experiment = merged(Experiment(), load_yaml(path), where=str(path))
@@ -135,55 +130,95 @@ class Planner:
             grid = merged(Grid(), entry, where=str(path))
             for name, arm in self.expand(grid, path):
                 key = self.keep(name, arm, experiment.stage, path)
+                for seed in arm.seeds:
+                    self.asked.setdefault((key, seed), path.stem)
                 for item in experiment.objects:
                     if key not in self.objects[item]:
                         self.objects[item].append(key)
 
     def expand(self, grid: Grid, path: Path) -> list[tuple[str, ArmConfig]]:
-        if self.profile.calibrated and self.rates is None and "optimizer.lr" not in grid.fields:
-            return []  # planned as soon as their rates are calibrated, and not at a guess
         axes: list[list[Any]] = [grid.model, grid.gamma, grid.variant, *grid.fields.values()]
         if not all(axes):
             raise UserError(f"{path}: a grid needs model, gamma and variant, and no empty list.")
-        return [
-            self.arm(model, gamma, variant, dict(zip(grid.fields, values, strict=True)), grid, path)
-            for model, gamma, variant, *values in itertools.product(*axes)
-        ]
+        found = []
+        for model, gamma, variant, *values in itertools.product(*axes):
+            fields = dict(zip(grid.fields, values, strict=True))
+            key, arm = self.arm(model, gamma, variant, fields, grid, path)
+            if arm is None:
+                self.waiting.append(key)
+            else:
+                found.append((key, arm))
+        return found
 
     def arm(
         self, model: str, gamma: float, variant: str, values: dict[str, Any], grid: Grid, path: Path
-    ) -> tuple[str, ArmConfig]:
+    ) -> tuple[str, ArmConfig | None]:
+        """The key and the arm; None instead of an arm that waits for its learning rate."""
+        usual = self._configuration(model, gamma, variant, grid, path)
+        explicit = OmegaConf.create({})
+        for name, value in values.items():
+            OmegaConf.update(explicit, name, value)
+        arm = merged(usual, explicit, where=str(path))
+        labels = [_label(name, value) for name, value in values.items()]
+        key = "-".join([self.profile.name, model, f"g{round(100 * gamma):03d}", variant, *labels])
+        if self.profile.calibrated and "optimizer.lr" not in values:
+            lr = self._rate(arm, key, path) or self._rate_of_usual(usual, model, grid, path)
+            if lr is None:
+                return key, None
+            arm.optimizer.lr = lr
+        check(arm, where=f"{path}: arm {key}")
+        return key, arm
+
+    def _configuration(
+        self, model: str, gamma: float, variant: str, grid: Grid, path: Path
+    ) -> ArmConfig:
+        """An arm of the profile, with no field of its own."""
         if variant not in self.variants:
             raise UserError(f"{path}: variant '{variant}' is not in configs/variants.yaml.")
         if grid.seeds not in self.profile.seeds:
             raise UserError(f"{path}: seeds '{grid.seeds}' are not in the profile's seeds.")
         setting = OmegaConf.to_container(self.variants[variant])
         assert isinstance(setting, dict)
+        setting.pop("rates_of", None)
         if setting["norm_eps"] == "matched":
             setting["norm_eps"] = matched_eps(gamma, self.profile.width_ratio)
         size = load_yaml(CONFIGS / "models" / f"{model}.yaml")
-        explicit = OmegaConf.create({})
-        for name, value in values.items():
-            OmegaConf.update(explicit, name, value)
-        arm = merged(
+        return merged(
             ArmConfig(), self.profile.base, {"model": size}, {"model": setting},
             {"variant": variant, "init": {"gamma": gamma}, "seeds": self.profile.seeds[grid.seeds]},
             {"train": {"probes": grid.probes}},
             where=str(path),
         )  # fmt: skip
-        if self.rates is not None and "optimizer.lr" not in values:
-            place = (arm.model.gate is not Gate.none, gamma, arm.model.d_model)
-            if set(arm.seeds) - set(PILOT_SEEDS) and not self.rates.covers(*place):
-                raise UserError(
-                    f"{path}: the learning rate of {model}, γ {gamma:g}, {variant} is not "
-                    "bracketed by the calibration; calibrate it before confirmatory seeds."
-                )
-            arm.optimizer.lr = self.rates.at(*place)
-        arm = merged(arm, explicit, where=str(path))
-        labels = [_label(name, value) for name, value in values.items()]
-        key = "-".join([self.profile.name, model, f"g{round(100 * gamma):03d}", variant, *labels])
-        check(arm, where=f"{path}: arm {key}")
-        return key, arm
+
+    def _rate(self, arm: ArmConfig, key: str, path: Path) -> float | None:
+        """The rate calibrated for this very configuration, None without one.
+
+        Raises:
+            UserError: confirmatory seeds at a rate that its grid does not bracket.
+        """
+        found = self.rates.at(condition(arm, self.profile.width_ratio), arm.init.gamma)
+        if found is None:
+            return None
+        if found.edge and not _pilot(arm):
+            raise UserError(
+                f"{path}: the learning rate of {key} lies at an edge of its grid in "
+                f"configs/calibration/{self.profile.name}.yaml; widen the grid and calibrate it "
+                "before confirmatory seeds."
+            )
+        return found.lr
+
+    def _rate_of_usual(self, usual: ArmConfig, model: str, grid: Grid, path: Path) -> float | None:
+        """For pilot seeds alone: the rate of the arm without its own fields, else that of the
+        variant that `rates_of` names."""
+        if not _pilot(usual):
+            return None
+        variants = [usual.variant, self.variants[usual.variant].get("rates_of")]
+        for variant in filter(None, variants):
+            other = self._configuration(model, usual.init.gamma, variant, grid, path)
+            found = self.rates.at(condition(other, self.profile.width_ratio), usual.init.gamma)
+            if found is not None:
+                return found.lr
+        return None
 
     def keep(self, key: str, arm: ArmConfig, stage: str, path: Path) -> str:
         """Add an arm, or the seeds and probes it lacks; returns the name it is known by.
@@ -213,9 +248,13 @@ class Planner:
             "objects": {name: sorted(keys) for name, keys in self.objects.items()},
         }
 
+    def text(self) -> str:
+        """params.json."""
+        return json.dumps(self.params(), indent=1, ensure_ascii=False) + "\n"
 
-def make_params(profile: str) -> str:
-    """The text of params.json for a profile."""
+
+def planned(profile: str) -> Planner:
+    """All experiments of a profile, read."""
     planner = Planner(profile)
     paths = sorted((CONFIGS / "experiments").glob("*.yaml"))
     experiments = [(planner.read(path), path) for path in paths]
@@ -225,8 +264,9 @@ def make_params(profile: str) -> str:
     claims = load_yaml(CLAIMS).claims if CLAIMS.is_file() else []
     judged = {claim.object for claim in claims} & set(object_names())
     planner.objects["table-4"] = list({key for name in judged for key in planner.objects[name]})
-    return json.dumps(planner.params(), indent=1, ensure_ascii=False) + "\n"
+    return planner
 
 
-def write_params(profile: str) -> None:
-    write_text(PARAMS, make_params(profile))
+def make_params(profile: str) -> str:
+    """The text of params.json for a profile."""
+    return planned(profile).text()

@@ -2,83 +2,85 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from small_init.config_files import load_yaml
+from small_init.config import ArmConfig
+from small_init.config_files import load_yaml, merged
+from small_init.files import fingerprint
+
+LITERAL_EPS = 1e-5  # the ε of the paper's standard setting
+# A run's length, and what it records, are no part of what a rate is calibrated for.
+_LENGTH_AND_RECORD = ("tokens", "curve_points", "curve_tokens", "final_tokens", "probes")
 
 
-@dataclass(frozen=True)
+def matched_eps(gamma: float, width_ratio: float) -> float:
+    """The ε that saturates a small model as 1e-5 does one `width_ratio` times as wide.
+
+    What counts is ε·d^(2γ), the ratio of ε to the embedding's variance; see Figure 2.
+    """
+    return float(f"{LITERAL_EPS * width_ratio ** (2 * gamma):.6g}")
+
+
+def condition(arm: ArmConfig, width_ratio: float) -> str:
+    """What a learning rate is calibrated for, γ apart: a fingerprint of all of the configuration
+    but γ, the rate, the run's length and what is recorded. A matched ε follows γ and counts as
+    one."""
+    identity = arm.identity()
+    del identity["optimizer"]["lr"], identity["init"]["gamma"]
+    for name in _LENGTH_AND_RECORD:
+        del identity["train"][name]
+    if math.isclose(arm.model.norm_eps, matched_eps(arm.init.gamma, width_ratio), rel_tol=1e-5):
+        identity["model"]["norm_eps"] = "matched"
+    return fingerprint(identity)
+
+
+@dataclass
 class Rate:
-    """One line of the calibration: the best peak learning rate of one γ at one width."""
+    """One line of the calibration: the best peak learning rate of one γ under one condition."""
 
-    gated: bool
-    d_model: int
-    gamma: float
-    lr: float
-    edge: bool  # the best rate tried was the lowest or the highest
+    label: str = ""  # the condition in words
+    condition: str = ""  # as `condition` says
+    gamma: float = 0.0
+    lr: float = 0.0
+    edge: bool = False  # the best rate tried was the lowest or the highest
+    curvature: float | None = None  # c of loss = lowest + c·ln(rate/best)², nats
+    error: float | None = None  # standard error of ln(lr)
+    miss: float | None = None  # nats that a rate so uncertain is expected to cost: c·error²
 
 
 @dataclass(frozen=True)
 class RateTable:
     """Calibrated peak learning rates: `configs/calibration/<profile>.yaml`.
 
-    Written by `small-init calibrate` from the calibration's records. The width with most γ gives
-    the shape over γ; another width shifts it, by what its own γ say. log(rate) is linear between γ
-    and in log(width), beyond the calibrated widths too: rates fall with width, and the nearest one
-    would be too high. Outside the calibrated γ the nearest entry holds.
+    Written by `small-init calibrate` from the calibration's records.
     """
 
     rates: tuple[Rate, ...]
 
     @classmethod
     def load(cls, path: Path) -> RateTable:
-        return cls(tuple(Rate(**OmegaConf.to_container(row)) for row in load_yaml(path).rates))  # type: ignore[arg-type]
+        rows = (OmegaConf.to_container(row) for row in load_yaml(path).rates)
+        return cls(tuple(merged(Rate(), row, where=str(path)) for row in rows))
 
-    def _by_width(self, gated: bool) -> dict[int, dict[float, float]]:
-        """Width → γ → log(rate), the width with most γ first."""
-        widths: dict[int, dict[float, float]] = {}
-        for rate in self.rates:
-            if rate.gated == gated:
-                widths.setdefault(rate.d_model, {})[rate.gamma] = math.log(rate.lr)
-        return dict(sorted(widths.items(), key=lambda item: (-len(item[1]), item[0])))
-
-    def at(self, gated: bool, gamma: float, d_model: int) -> float:
-        widths = self._by_width(gated)
-        shape = next(iter(widths.values()))
-        by_width = []
-        for width, found in widths.items():
-            shifts = [(g, found[g] - _interpolate(sorted(shape.items()), g)) for g in sorted(found)]
-            rate = _interpolate(sorted(shape.items()), gamma) + _interpolate(shifts, gamma)
-            by_width.append((math.log(width), rate))
-        log_rate = _interpolate(sorted(by_width), math.log(d_model), extrapolate=True)
-        return float(f"{math.exp(log_rate):.2g}")
-
-    def covers(self, gated: bool, gamma: float, d_model: int) -> bool:
-        """Whether `at` interpolates between optima that their grids bracket: at this width, or at
-        the calibrated ones on both sides of it, γ lies within those that were tried there."""
-        widths = self._by_width(gated)
-        if any(rate.edge for rate in self.rates if rate.gated == gated):
-            return False
-        below = max((width for width in widths if width <= d_model), default=None)
-        above = min((width for width in widths if width >= d_model), default=None)
-        return (
-            below is not None
-            and above is not None
-            and all(min(widths[w]) <= gamma <= max(widths[w]) for w in (below, above))
-        )
-
-
-def _interpolate(nodes: list[tuple[float, float]], x: float, extrapolate: bool = False) -> float:
-    """Linear through sorted nodes; beyond them the nearest value, or the end pieces prolonged."""
-    if len(nodes) == 1:
-        return nodes[0][1]
-    if not extrapolate:
-        x = min(max(x, nodes[0][0]), nodes[-1][0])
-    pieces = list(itertools.pairwise(nodes))
-    (x0, y0), (x1, y1) = next((piece for piece in pieces if x <= piece[1][0]), pieces[-1])
-    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+    def at(self, condition: str, gamma: float) -> Rate | None:
+        """The rate of this γ; between two calibrated γ of the condition, log(rate) is linear in γ
+        and the worse known of the two says how well. None beyond them, or without any."""
+        rows = sorted((r for r in self.rates if r.condition == condition), key=lambda r: r.gamma)
+        for rate in rows:
+            if math.isclose(rate.gamma, gamma, abs_tol=1e-9):
+                return rate
+        for low, high in pairwise(rows):
+            if low.gamma < gamma < high.gamma:
+                share = (gamma - low.gamma) / (high.gamma - low.gamma)
+                log_rate = (1 - share) * math.log(low.lr) + share * math.log(high.lr)
+                worse = max(low, high, key=lambda rate: rate.miss or 0.0)
+                return Rate(
+                    low.label, condition, gamma, float(f"{math.exp(log_rate):.3g}"),
+                    low.edge or high.edge, worse.curvature, worse.error, worse.miss,
+                )  # fmt: skip
+        return None
