@@ -11,7 +11,7 @@ import pytest
 
 from small_init.errors import UserError
 from small_init.runs import code_identity, code_meaning, stages
-from small_init.runs.experiments import write_params
+from small_init.runs.experiments import make_params
 from small_init.runs.objects import object_names, paper_objects
 from small_init.runs.stages import CODE, PIPELINE, check_stages, code, code_text, pipeline_text
 from tests import ROOT
@@ -111,9 +111,10 @@ def test_a_new_figure_is_a_script_and_an_experiment(copy):
     (copy / "configs/experiments/example.yaml").write_text(
         "question: Does a new figure need a list?\nstage: pretrain\nobjects: [figure-99]\n"
         "profiles:\n  cpu:\n"
-        "    - {model: [d32], gamma: [0.5, 1.0], variant: [adjusted], seeds: pilot}\n"
+        "    - {model: [d32], gamma: [0.5, 1.0], variant: [adjusted], seeds: pilot, "
+        "fields: {optimizer.lr: [2.4e-2]}}\n"
     )
-    write_params("cpu")
+    Path("params.json").write_text(make_params("cpu"))
     write_stages()
     assert "figure-99" in object_names()
     environment = {"PYTHONPATH": f"{copy / 'src'}:{copy}"}

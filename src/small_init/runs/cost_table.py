@@ -13,7 +13,7 @@ from rich.table import Table
 from small_init.config import Accelerator, ArmConfig, Corpus, ParallelConfig, Precision
 from small_init.data.corpus.config import CorpusConfig
 from small_init.runs.cost import RunCost, run_cost, utilisation
-from small_init.runs.pace import Pace
+from small_init.runs.pace import Pace, run_hours
 from small_init.runs.plan import Plan
 
 # Share of a device's memory that a run may fill: the driver's own, what libraries take, and holes
@@ -29,6 +29,7 @@ class Line:
     arms: int
     runs: int
     largest: RunCost  # of the arm that needs most memory
+    run_hours: float | None  # of one run of the costliest arm
     device_hours: float | None  # of all runs
     disk_bytes: int  # weights and records of all runs
 
@@ -42,7 +43,6 @@ def model_name(profile: str, key: str) -> str:
 def lines(
     plan: Plan, mfu: float | None, every_arm: bool = False, pace: Pace | None = None
 ) -> list[Line]:
-    """Hours are those of `pace`, else by the peak that the profile states, else none."""
     groups: dict[tuple[str, int], list[str]] = defaultdict(list)
     for key, arm in plan.arms.items():
         name = key if every_arm else model_name(plan.profile, key)
@@ -51,15 +51,16 @@ def lines(
     for (name, _), keys in groups.items():
         arms = [plan.arms[key] for key in keys]
         costs = [(run_cost(arm, plan.parallel, mfu), len(arm.seeds)) for arm in arms]
+        hours = [run_hours(arm, plan.parallel, mfu, pace) for arm in arms]
         found.append(
             Line(
                 label=name,
                 arms=len(arms),
                 runs=sum(runs for _, runs in costs),
                 largest=max((cost for cost, _ in costs), key=lambda cost: cost.memory.total),
+                run_hours=None if None in hours else max(filter(None, hours), default=0.0),
                 device_hours=_hours(
-                    (pace.hours(arm) if pace else cost.device_hours, len(arm.seeds))
-                    for arm, (cost, _) in zip(arms, costs, strict=True)
+                    (each, len(arm.seeds)) for each, arm in zip(hours, arms, strict=True)
                 ),
                 disk_bytes=sum((c.weights_bytes + c.record_bytes) * runs for c, runs in costs),
             )
@@ -94,8 +95,7 @@ def table(found: list[Line], parallel: ParallelConfig) -> Table:
             line.label, count_text(cost.tokens), str(line.arms), str(line.runs),
             count_text(cost.parameters.total), count_text(cost.parameters.active),
             flops, f"+{cost.score_flops / cost.flops:.0%}", bytes_text(cost.memory.total),
-            hours_text(line.device_hours and line.device_hours / line.runs),
-            hours_text(line.device_hours),
+            hours_text(line.run_hours), hours_text(line.device_hours),
             bytes_text(line.disk_bytes),
         )  # fmt: skip
     return shown
@@ -191,4 +191,4 @@ def _scaled(number: float, units: tuple[str, ...]) -> str:
 
 
 def hours_text(number: float | None) -> str:
-    return "-" if number is None else f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
+    return "-" if number is None else f"{number:,.0f}" if number >= 99.5 else f"{number:.2g}"

@@ -112,15 +112,24 @@ def foreign_records(plan: Plan) -> list[str]:
     return sorted({str(folder) for folder in found} - wanted)
 
 
+def pending_runs(plan: Plan) -> list[tuple[str, int]]:
+    """The planned runs that have no record: still to be made."""
+    return [run for run in plan.runs() if not record_folder(plan.profile, *run).is_dir()]
+
+
 def planned_runs(plan: Plan) -> dict[str, list[Run]]:
-    """Every planned arm's records; a missing, a foreign or a differently configured one stops."""
+    """The records there are of every planned arm; a foreign or a differently configured one stops.
+    An arm with none is left out."""
     if foreign := foreign_records(plan):
         raise UserError(
             f"{foreign[0]} is not in params.json ({len(foreign)} such records); plan it in "
             "configs/experiments, or remove it with `make prune`."
         )
     runs: dict[str, list[Run]] = {}
+    pending = set(pending_runs(plan))
     for key, seed in plan.runs():
+        if (key, seed) in pending:
+            continue
         run = load_run(plan.profile, key, seed)
         if run.config.identity() != plan.arms[key].identity():
             raise UserError(
@@ -167,15 +176,27 @@ def curves(runs: dict[str, list[Run]]) -> list[dict[str, Any]]:
 
 
 def collect(plan: Plan) -> None:
-    """Write the run table, what DVC shows of it, and the index of each object."""
+    """Write the run table, what DVC shows of it, and the index of each object that has all of its
+    records; says what waits for others."""
     runs = planned_runs(plan)
+    pending = pending_runs(plan)
+    incomplete = {key for key, _ in pending}
     home = results_folder(plan.profile)
     everything = [run for _, group in sorted(runs.items()) for run in group]
     text = run_table(everything).to_csv(index=False, float_format="%.7g", lineterminator="\n")
     write_text(home / "runs.csv", text)
     write_summaries(runs, home / "summary")
     write_text(home / "curves.csv", csv_text(curves(runs)))
+    shutil.rmtree(index_file(plan.profile, "any").parent, ignore_errors=True)
+    waiting = sorted(name for name, keys in plan.objects.items() if incomplete & set(keys))
+    if waiting:
+        print(
+            f"{len(pending)} of {len(plan.runs())} planned runs have no record yet, "
+            f"{pending[0][0]} the first; {', '.join(waiting)} wait for them."
+        )
     for name, keys in plan.objects.items():
+        if name in waiting:
+            continue
         entries = [
             {"arm": run.arm, "seed": run.seed, "sha256": run.hashes()}
             for key in keys
