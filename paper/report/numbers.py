@@ -11,6 +11,7 @@ from small_init.config_files import load_yaml
 from small_init.runs.objects import object_names
 from small_init.runs.paths import CONFIGS, PERFORMANCE_FILE
 from small_init.runs.plan import Plan
+from small_init.runs.rates import RateTable
 from small_init.runs.record import Run
 from small_init.runs.table import deciding, run_table
 
@@ -48,13 +49,20 @@ def method(plan: Plan, runs: list[Run]) -> dict[str, Any]:
 
 
 def calibrated(profile: str) -> list[list[str]]:
-    """Rows of the calibration: gate, width, γ, peak learning rate."""
+    """Rows of the calibration: condition, γ, peak learning rate, its standard error in percent, and
+    the nats that so uncertain a rate is expected to cost."""
     path = CONFIGS / "calibration" / f"{profile}.yaml"
     if not path.is_file():
         return []
     return [
-        ["yes" if row.gated else "no", str(row.d_model), f"{row.gamma:g}", f"{row.lr:.2g}"]
-        for row in load_yaml(path).rates
+        [
+            rate.label,
+            f"{rate.gamma:g}",
+            f"{rate.lr:.2g}" + (" (edge)" if rate.edge else ""),
+            "–" if rate.error is None else f"{rate.error:.0%}",
+            "–" if rate.miss is None else f"{rate.miss:.3f}",
+        ]
+        for rate in RateTable.load(path).rates
     ]
 
 

@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,6 +223,7 @@ def write_project(objects: dict[str, list[Arm]]) -> None:
         "objects": {name: [a.key for a in group] for name, group in objects.items()},
     }
     Path("params.json").write_text(json.dumps(params))
+    shutil.copytree(ROOT / "configs/profiles", "configs/profiles", dirs_exist_ok=True)
     for name, group in objects.items():
         runs = [
             {"arm": a.key, "seed": seed, "sha256": load_run("cpu", a.key, seed).hashes()}

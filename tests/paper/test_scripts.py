@@ -327,13 +327,25 @@ def test_figure_4_draws_qk_norm(project, script) -> None:
 
 
 def test_figure_s1_numbers(project, script) -> None:
-    data = draw_confirmatory("figure-s1", script)
+    write_project({"figure-s1": calibration((0, 1, 10))})
+    script("figure_s1").make()
+    data = pd.read_csv(RESULTS / "figures/figure-s1.csv")
+    assert set(data["seed"].dropna()) == {0, 1}  # confirmatory seeds calibrate nothing
     optima = data[data["kind"] == "optimum"].set_index("gamma")
     assert optima.loc[1.0, "lr"] == pytest.approx(2e-3, rel=1e-5)
+    assert optima.loc[1.0, "curvature"] == pytest.approx(0.1, rel=1e-4)
     assert not optima.loc[1.0, "edge"]
     assert optima.loc[0.5, "lr"] == pytest.approx(9e-3)
     assert optima.loc[0.5, "edge"]
-    assert "1 of 2 optima lie at an edge" in (RESULTS / "figures/figure-s1.md").read_text()
+    caption = (RESULTS / "figures/figure-s1.md").read_text()
+    assert "1 of 2 best rates lie at an edge of their grid" in caption
+    assert "beyond it: d32-adjusted-lr0, γ = 0.5." in caption
+
+
+def test_figure_s1_refuses_two_rates(project, script) -> None:
+    write_project({"figure-s1": [a for a in calibration((0,)) if not a.key.endswith("-lr2")]})
+    with pytest.raises(UserError, match="one condition with 3 learning rates"):
+        script("figure_s1").make()
 
 
 def test_figure_s2_numbers_and_labels(project, script) -> None:

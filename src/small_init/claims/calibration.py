@@ -12,7 +12,7 @@ from small_init.config import PILOT_SEEDS
 from small_init.config_files import dump
 from small_init.errors import UserError
 from small_init.files import write_text
-from small_init.runs.experiments import Planner
+from small_init.runs.experiments import read_profile
 from small_init.runs.paths import CONFIGS
 from small_init.runs.plan import Plan
 from small_init.runs.rates import Rate, condition
@@ -108,7 +108,7 @@ def calibrated(plan: Plan) -> list[Rate]:
         for key in plan.objects[OBJECT]
         for seed in plan.arms[key].seeds
     ]
-    found = grids(runs, plan.profile, Planner(plan.profile).profile.width_ratio)
+    found = grids(runs, plan.profile, read_profile(plan.profile).width_ratio)
     if not found:
         raise UserError(
             f"No arms of profile {plan.profile} serve {OBJECT} with {MIN_RATES} learning rates of "

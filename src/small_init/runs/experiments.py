@@ -97,12 +97,16 @@ def _label(name: str, value: Any) -> str:
     return word.replace("_", "-").replace(".", "p").replace("+", "")
 
 
+def read_profile(name: str) -> Profile:
+    path = CONFIGS / "profiles" / f"{name}.yaml"
+    return merged(Profile(name=name), load_yaml(path), where=str(path))
+
+
 class Planner:
     """Reads configs/ for one profile and collects arms and objects."""
 
     def __init__(self, profile: str) -> None:
-        path = CONFIGS / "profiles" / f"{profile}.yaml"
-        self.profile = merged(Profile(name=profile), load_yaml(path), where=str(path))
+        self.profile = read_profile(profile)
         self.variants = load_yaml(CONFIGS / "variants.yaml")
         rates = CONFIGS / "calibration" / f"{profile}.yaml"
         self.rates = RateTable.load(rates) if rates.is_file() else RateTable(())
