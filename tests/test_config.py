@@ -6,8 +6,9 @@ import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from small_init.config import ArmConfig, InitConfig, check, differences
+from small_init.config import ArmConfig, InitConfig, differences
 from small_init.config_files import load_yaml, merged
+from small_init.config_limits import check
 from small_init.errors import UserError
 from small_init.rule.groups import DRAWN_GROUPS
 from tests import ROOT
@@ -47,15 +48,17 @@ def test_wrong_keys_and_values_are_named(overrides, words):
         ({"optimizer": {"beta2": 1.0}}, "beta2"),
         ({"optimizer": {"weight_decay": -0.1}}, "weight_decay"),
         ({"optimizer": {"min_lr_ratio": 2.0}}, "min_lr_ratio"),
-        ({"init": {"gamma": float("inf")}}, "finite"),
+        ({"init": {"gamma": float("inf")}}, "every γ must lie in"),
         ({"seeds": [-1]}, "seeds"),
         ({"train": {"batch_tokens": 1000}}, "batch_tokens"),
         ({"train": {"tokens": 3000}}, "train.tokens"),
         ({"optimizer": {"warmup_steps": 2000}}, "warmup_steps"),
         ({"optimizer": {"lr": -1.0}}, "lr is -1"),
         ({"optimizer": {"clip": 0.0}}, "optimizer.clip"),
-        ({"init": {"gamma": -1.0}}, "negative"),
-        ({"init": {"mlp": -0.5}}, "negative"),
+        ({"init": {"gamma": -1.0}}, "every γ must lie in"),
+        ({"init": {"gamma": float("nan")}}, "every γ must lie in"),
+        ({"init": {"gamma": 1000.0}}, "every γ must lie in"),
+        ({"init": {"mlp": -0.5}}, "every γ must lie in"),
         ({"seeds": [1, 1]}, "seeds"),
         ({"seeds": []}, "seeds"),
     ],

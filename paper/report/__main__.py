@@ -24,7 +24,7 @@ from small_init.files import write_bytes
 from small_init.runs.objects import object_names
 from small_init.runs.paths import claims_file, results_folder
 from small_init.runs.plan import load_plan
-from small_init.runs.table import planned_runs
+from small_init.runs.table import pending_runs, planned_runs
 
 READS = (
     "configs/calibration",
@@ -48,6 +48,12 @@ def main() -> None:
 
 def make() -> Path:
     plan = load_plan()
+    if pending := pending_runs(plan):
+        arm, seed = pending[0]
+        raise UserError(
+            f"{len(pending)} planned runs have no record yet, {arm}, seed {seed} the first; the "
+            "report waits for them: `make reproduce` makes them."
+        )
     runs = [run for arm in planned_runs(plan).values() for run in arm]
     claims = read_claims(plan.profile)
     data = {

@@ -243,7 +243,6 @@ def test_a_second_reproduce_is_refused(project, tiny_arm):
         (["pretrain", "--arm", "nothing"], r"Arm 'nothing' is not in params\.json"),
         (["plan", "--profile", "huge"], r"configs/profiles/huge\.yaml does not exist"),
         (["corpus", "--profile", "huge"], r"huge"),
-        (["runs"], r"lacks metrics\.json"),
         (["prune"], None),
     ],
 )

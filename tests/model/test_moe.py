@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-from small_init.config import ArmConfig, Gate, InitConfig, ModelConfig, Precision, check
+from small_init.config import ArmConfig, Gate, InitConfig, ModelConfig, Precision
 from small_init.config_files import merged
+from small_init.config_limits import check
 from small_init.errors import UserError
 from small_init.model.init import initialise_, weight_table
 from small_init.model.moe import MixtureOfExperts, routing

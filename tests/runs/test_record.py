@@ -139,15 +139,6 @@ def test_a_record_from_before_the_probes_were_a_choice_is_whole(published):
     assert load_run("test", ARM, 0).config.identity() == published.identity()
 
 
-def test_a_record_from_before_the_mixtures_has_all_its_parameters_active(published):
-    path = record_folder("test", ARM, 0) / "metrics.json"
-    metrics = json.loads(path.read_text())
-    del metrics["parameters"]["active"], metrics["config"]["model"]["n_experts"]
-    path.write_text(json.dumps(metrics))
-    parameters = load_run("test", ARM, 0).metrics.parameters
-    assert parameters.active == parameters.total
-
-
 def test_what_is_read_is_what_was_written(published):
     text = (record_folder("test", ARM, 0) / "metrics.json").read_text()
     assert json_text(load_run("test", ARM, 0).metrics.plain()) == text
@@ -208,10 +199,18 @@ def test_activations_read_back(probed):
     assert not table.value.isna().any()
 
 
-def test_a_missing_seed_is_named(published):
+def test_an_object_waits_for_every_run_of_its_arms(published, capsys):
     write_params(published, seeds=[0, 1])
-    with pytest.raises(UserError, match="seed-1 lacks"):
-        table.collect(load_plan())
+    table.collect(load_plan())
+    assert "1 of 2 planned runs have no record yet, " + ARM in capsys.readouterr().out
+    assert not index_file("test", "figure-1").exists()
+    assert len(pd.read_csv("results/test/runs.csv")) == 1
+    shutil.copytree(record_folder("test", ARM, 0), home := record_folder("test", ARM, 1))
+    metrics = json.loads((home / "metrics.json").read_text())
+    (home / "metrics.json").write_text(json_text(metrics | {"seed": 1}))
+    table.collect(load_plan())
+    assert capsys.readouterr().out == ""
+    assert len(json.loads(index_file("test", "figure-1").read_text())["runs"]) == 2
 
 
 def test_a_foreign_record_is_refused_and_pruned(published):

@@ -13,7 +13,9 @@ from small_init.errors import UserError
 from small_init.runs import code_identity, code_meaning, stages
 from small_init.runs.experiments import make_params
 from small_init.runs.objects import object_names, paper_objects
+from small_init.runs.plan import load_plan
 from small_init.runs.stages import CODE, PIPELINE, check_stages, code, code_text, pipeline_text
+from small_init.runs.table import pending_runs
 from tests import ROOT
 
 
@@ -28,9 +30,10 @@ def test_the_pipeline_is_that_of_the_code(at_root):
 
 
 def stale(root: Path) -> list[str]:
-    command = [sys.executable, "-m", "dvc", "repro", "--dry", "--allow-missing"]
+    """What DVC would run; runs that are still to be made are among it, and what waits for them."""
+    command = [sys.executable, "-m", "dvc", "repro", "--dry", "--allow-missing", "--keep-going"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 or "No such file or directory: '" in done.stderr, done.stderr
     return re.findall(r"^Running stage '(.+)':$", done.stdout, flags=re.MULTILINE)
 
 
@@ -63,13 +66,14 @@ def write_stages() -> None:
 
 
 def test_comments_make_nothing_stale_and_a_default_every_arm(copy):
+    before = stale(copy)
     for name in code_identity.run_code()["modules"]:
         path = code_meaning.module_file(name)
         text = path.read_text()
         assert '"""\n' in text
         path.write_text("# A remark.\n" + text.replace('"""\n', '"""  # and one\n', 1))
     write_stages()
-    assert stale(copy) == []
+    assert stale(copy) == before
 
     config = copy / "src/small_init/config.py"
     text = config.read_text()
@@ -107,12 +111,13 @@ if __name__ == "__main__":
 
 def test_a_new_figure_is_a_script_and_an_experiment(copy):
     """And its test. No other file names it."""
+    before = stale(copy)
     (copy / "paper/figure_99.py").write_text(FIGURE)
     (copy / "configs/experiments/example.yaml").write_text(
         "question: Does a new figure need a list?\nstage: pretrain\nobjects: [figure-99]\n"
         "profiles:\n  cpu:\n"
-        "    - {model: [d32], gamma: [0.5, 1.0], variant: [adjusted], seeds: pilot, "
-        "fields: {optimizer.lr: [2.4e-2]}}\n"
+        "    - {model: [d64], gamma: [0.5, 1.0], variant: [standard], seeds: pilot, "
+        "fields: {optimizer.warmup_steps: [600], optimizer.lr: [1.2e-2]}}\n"
     )
     Path("params.json").write_text(make_params("cpu"))
     write_stages()
@@ -123,7 +128,8 @@ def test_a_new_figure_is_a_script_and_an_experiment(copy):
         subprocess.run(command, env=environment, check=True, capture_output=True)
     ran = stale(copy)
     assert {"figure-99", "runs"} <= set(ran)
-    assert not [name for name in ran if "@" in name], "its arms are trained already"
+    new = set(ran) - set(before)
+    assert not [name for name in new if "@" in name], "its arms are trained already"
     for name in next(item for item in paper_objects() if item.name == "figure-99").files():
         assert (copy / "results/cpu" / name).stat().st_size > 0
 
@@ -137,7 +143,8 @@ def test_every_object_depends_on_its_index_and_what_it_says_it_reads(at_root):
         assert {"code.json": [f"stages.{item.name}"]} in stage["params"]
         for path in item.reads:
             there = Path(path.replace("{profile}", "cpu"))
-            assert there.exists(), f"{item.name} says it reads {there}"
+            waits = path.startswith("results/") and pending_runs(load_plan())
+            assert there.exists() or waits, f"{item.name} says it reads {there}"
 
 
 def test_a_script_follows_what_it_imports(at_root):

@@ -11,8 +11,9 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import nn
 from torch.distributed.tensor import DeviceMesh, Replicate, distribute_tensor
 
-from small_init.config import ArmConfig, Optimizer, OptimizerConfig, Probes, check
+from small_init.config import ArmConfig, Optimizer, OptimizerConfig, Probes
 from small_init.config_files import merged
+from small_init.config_limits import check
 from small_init.errors import UserError
 from small_init.model.transformer import Transformer
 from small_init.runs.spec import RunSpec

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from small_init.config import ArmConfig, Gate, InitConfig, ModelConfig, TrainConfig, check
+from small_init.config import ArmConfig, Gate, InitConfig, ModelConfig, TrainConfig
 from small_init.config_files import load_yaml, merged
+from small_init.config_limits import check
 from small_init.diagnosis.architectures import config_file, from_hugging_face, from_model_config
 from small_init.diagnosis.setting import Setting
 from small_init.errors import UserError

@@ -20,10 +20,10 @@ from small_init.config import (
     ArmConfig,
     ParallelConfig,
     Probes,
-    check,
     differences,
 )
 from small_init.config_files import load_yaml, merged
+from small_init.config_limits import check
 from small_init.errors import UserError
 from small_init.files import fingerprint
 from small_init.runs.objects import object_names

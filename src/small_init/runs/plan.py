@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from small_init.config import ArmConfig, ParallelConfig, check
+from small_init.config import ArmConfig, ParallelConfig
 from small_init.config_files import load_yaml, merged
+from small_init.config_limits import check
 from small_init.errors import UserError
 from small_init.runs.paths import PARAMS
 
