@@ -28,7 +28,8 @@ from tests import ROOT
 PACKAGE = ROOT / "src/small_init"
 FLOORS = (
     "errors", "files", "rule", "config", "config_limits", "config_files", "cores", "model",
-    "diagnosis", "data", "runs", "measure", "train", "launch", "stats", "claims", "downstream", "cli",
+    "diagnosis", "data", "runs", "measure", "train", "launch", "stats", "claims", "downstream",
+    "cli",
 )  # fmt: skip
 NOT_FOR_PAPER = {"data", "train", "launch", "downstream", "cli"}
 MOST_LINES = 300

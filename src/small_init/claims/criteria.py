@@ -17,7 +17,8 @@ from small_init.errors import UserError
 from small_init.runs.objects import object_names
 from small_init.runs.paths import CLAIMS
 
-IDS = (*(f"C{i}" for i in range(1, 10)), "R")  # nine claims and the recommendation
+# The paper's nine claims and its recommendation, and a question of our own.
+IDS = (*(f"C{i}" for i in range(1, 10)), "R", "S")
 
 
 @dataclass
@@ -58,11 +59,17 @@ class Claim:
     statement: str = MISSING  # in our words
     source: Source = field(default_factory=Source)
     object: str = MISSING  # the table or figure that shows it
+    also: list[str] = field(default_factory=list)  # further objects whose runs it is judged by
     statistic: str = MISSING  # the one primary contrast: arms, difference, interval
     secondary: str = MISSING  # reported beside it, decides nothing unless a criterion names it
     thresholds: dict[str, float] = field(default_factory=dict)
     criterion: Criterion = field(default_factory=Criterion)
     scale_note: str = MISSING  # what a laptop-scale run can and cannot say about it
+
+    @property
+    def objects(self) -> list[str]:
+        """Whose runs the claim is judged by."""
+        return [self.object, *self.also]
 
 
 @dataclass
@@ -91,11 +98,12 @@ def load_claims(path: Path = CLAIMS) -> ClaimSet:
             f"{path}: rules.first_confirmatory_seed must be {PILOT_SEEDS.stop}, as in config.py."
         )
     for claim in claim_set.claims:
-        if claim.object not in object_names():
-            raise UserError(
-                f"{path}: {claim.id} names the object '{claim.object}'; "
-                f"choose one of {', '.join(object_names())}."
-            )
+        for name in claim.objects:
+            if name not in object_names():
+                raise UserError(
+                    f"{path}: {claim.id} names the object '{name}'; "
+                    f"choose one of {', '.join(object_names())}."
+                )
         _fill(claim, claim_set.rules, path)
     return claim_set
 

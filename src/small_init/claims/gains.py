@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from small_init.config import Scheme, group_gammas
 from small_init.errors import UserError
 from small_init.runs.record import Run
 from small_init.runs.table import run_table
@@ -93,6 +94,16 @@ def of_one_context(runs: Sequence[Run]) -> list[Run]:
     lengths = [run.config.model.context for run in runs]
     usual = max(set(lengths), key=lengths.count, default=None)
     return [run for run, length in zip(runs, lengths, strict=True) if length == usual]
+
+
+def of_the_rule(runs: Iterable[Run]) -> list[Run]:
+    """The runs whose every weight has its standard deviation by one γ: no other scheme, no group
+    of weights with a γ of its own."""
+    return [
+        run
+        for run in runs
+        if run.config.init.scheme is Scheme.gamma and not group_gammas(run.config.init)
+    ]
 
 
 def widths_of_scale(losses: PairedLosses, named: tuple[int, ...]) -> tuple[int, ...]:

@@ -59,7 +59,7 @@ def assess(profile: str) -> list[dict[str, Any]]:
 
 
 def _objects(claims: ClaimSet) -> set[str]:
-    return {claim.object for claim in claims.claims}
+    return {name for claim in claims.claims for name in claim.objects}
 
 
 def scales(active: str) -> list[str]:

@@ -16,10 +16,12 @@ import numpy as np
 
 from small_init.claims.criteria import IDS, Claim, ClaimSet, Rules
 from small_init.stats.intervals import (
+    Estimate,
     Interval,
     holm,
     mean_interval,
     minimum_detectable_effect,
+    noncentrality,
     p_value,
 )
 
@@ -70,6 +72,25 @@ class Condition:
         effect = minimum_detectable_effect(sd, len(values), 1 - alpha, POWER)
         assert effect is not None
         return self.bound + (effect if self.side == "above" else -effect)
+
+
+@dataclass(frozen=True)
+class EstimateCondition(Condition):
+    """The same of a number that is no mean over seeds; it has no `values`."""
+
+    estimate: Estimate
+
+    @property
+    def interval(self) -> Interval:
+        return self.estimate.interval(self.confidence)
+
+    @property
+    def p_value(self) -> float:
+        return self.estimate.p_value(self.bound)
+
+    def detectable(self, alpha: float) -> float | None:
+        away = self.estimate.error * noncentrality(self.estimate.freedom, 1 - alpha, POWER)
+        return self.bound + (away if self.side == "above" else -away)
 
 
 @dataclass(frozen=True)

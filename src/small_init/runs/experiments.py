@@ -266,7 +266,8 @@ def planned(profile: str) -> Planner:
         planner.add(experiment, path)
     # The verdicts read whatever the claims' own objects read.
     claims = load_yaml(CLAIMS).claims if CLAIMS.is_file() else []
-    judged = {claim.object for claim in claims} & set(object_names())
+    named = {name for claim in claims for name in (claim.object, *claim.get("also", []))}
+    judged = named & set(object_names())
     planner.objects["table-4"] = list({key for name in judged for key in planner.objects[name]})
     return planner
 

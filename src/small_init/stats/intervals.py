@@ -81,13 +81,40 @@ def minimum_detectable_effect(
     """
     if n < 2:
         return None
-    critical = stats.t.ppf((1 + confidence) / 2, n - 1)
+    return sd / math.sqrt(n) * noncentrality(n - 1, confidence, power)
 
-    def shortfall(noncentrality: float) -> float:
+
+def noncentrality(freedom: float, confidence: float = CONFIDENCE, power: float = 0.8) -> float:
+    """By how many of its standard errors a true value must lie from the bound for a two-sided t
+    test with `freedom` degrees of freedom to find it with probability `power`."""
+    critical = stats.t.ppf((1 + confidence) / 2, freedom)
+
+    def shortfall(away: float) -> float:
         # The other tail adds nothing that shows once the power is above one half.
-        return float(stats.nct.sf(critical, n - 1, noncentrality)) - power
+        return float(stats.nct.sf(critical, freedom, away)) - power
 
-    return sd / math.sqrt(n) * float(optimize.brentq(shortfall, 0.0, 3 * critical + 10))
+    return float(optimize.brentq(shortfall, 0.0, 3 * critical + 10))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number computed from several samples, with its standard error and degrees of freedom."""
+
+    value: float
+    error: float
+    freedom: float
+    n: int  # seeds of the smallest sample
+
+    def interval(self, confidence: float = CONFIDENCE) -> Interval:
+        half = float(stats.t.ppf((1 + confidence) / 2, self.freedom)) * self.error
+        return Interval(self.value, self.value - half, self.value + half, self.n)
+
+    def p_value(self, bound: float) -> float:
+        """Two-sided, that the true value is `bound`."""
+        if self.error == 0:
+            return 0.0 if self.value != bound else 1.0
+        away = abs(self.value - bound) / self.error
+        return 2 * float(stats.t.sf(away, self.freedom))
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

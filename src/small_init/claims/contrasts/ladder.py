@@ -1,17 +1,21 @@
-"""What becomes of the gain of γ = 1 as the model grows: claims C1, C4 and the recommendation R."""
+"""What becomes of the gain of γ = 1 as the model grows: claims C1 and C4."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy.stats import binomtest
 
+from small_init.claims.contrasts.condensation import dip_and_rise
 from small_init.claims.criteria import Claim, Rules
 from small_init.claims.gains import SMALL, USUAL, PairedLosses, both_gammas, gain_texts
 from small_init.claims.verdicts import Condition, Evidence
+from small_init.config import Probes
 from small_init.runs.record import Run
 from small_init.stats.fits import SizeRatio, effective_size_interval, slopes
+from small_init.stats.intervals import Interval
 
 
 def gain_slopes(losses: PairedLosses, variant: str) -> dict[int, float]:
@@ -52,10 +56,12 @@ def effective_sizes(losses: PairedLosses, variant: str) -> dict[int, SizeRatio]:
 def shrinking_gain(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
     """C1: does Δ shrink from the smallest to the largest size of the standard variant?
 
-    Two quantities, nats per token, of the seeds that have both γ at every width: the change of Δ
-    over the ladder, `gain_slopes` times ln(N largest / N smallest), and Δ at the smallest width.
-    Replicated if the change is below −smallest_effect and the first Δ above smallest_effect,
-    against it if one of them lies on the other side. Not testable with fewer than three widths.
+    In nats per token: the change of Δ over the ladder, `gain_slopes` times ln(N largest / N
+    smallest), of the seeds that have both γ at every width; Δ at the smallest and at the largest
+    width, of the seeds that have both γ there. Replicated if the change is below −smallest_effect,
+    the first Δ above smallest_effect and the last above −smallest_effect: an advantage that
+    reverses is another finding. Against it if one of the first two lies on the other side. Not
+    testable with fewer than three widths.
     """
     losses, least = PairedLosses(runs), rules.smallest_effect
     widths = losses.widths("standard")
@@ -67,15 +73,20 @@ def shrinking_gain(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
     sizes = [losses.size("standard", width) for width in widths]
     span = math.log(max(sizes) / min(sizes))
     change = {seed: span * slope for seed, slope in gain_slopes(losses, "standard").items()}
-    first = {seed: losses.gain("standard", widths[0], seed) for seed in seeds}
+    first, last = (losses.gains("standard", width) for width in (widths[0], widths[-1]))
     c = rules.confidence
     over = f"change of Δ from d = {widths[0]} to {widths[-1]}, standard"
     at = f"Δ at d = {widths[0]}, standard"
+    end = Condition(f"Δ at d = {widths[-1]}, standard", last, "above", -least, c)
+    if seeds:
+        beside["as the model grows"] = course(change, end.interval)
+        beside |= collapse_texts(losses, "standard", widths, claim.thresholds["collapsed"])
     return Evidence(
         len(seeds),
         required=[
             Condition(over, change, "below", -least, c),
             Condition(at, first, "above", least, c),
+            end,
         ],
         against=[
             Condition(over, change, "above", -least, c),
@@ -83,6 +94,45 @@ def shrinking_gain(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
         ],
         beside=beside,
     )
+
+
+def course(change: Mapping[int, float], last: Interval) -> str:
+    """What becomes of the advantage, in a word, with a sign test over seeds beside the slope."""
+    if last.high is not None and last.high < 0:
+        word = "the advantage reverses: at the largest width γ = 1 is worse"
+    elif last.low is not None and last.low > 0:
+        word = "an advantage is left at the largest width"
+    else:
+        word = "at the largest width neither γ is better beyond the spread of seeds"
+    falls = sum(value < 0 for value in change.values())
+    p = binomtest(falls, len(change)).pvalue
+    return (
+        f"{word}; Δ falls over the ladder on {falls} of {len(change)} seeds (sign test p = {p:.2g})"
+    )
+
+
+def collapse_texts(
+    losses: PairedLosses, variant: str, widths: Sequence[int], collapsed: float
+) -> dict[str, str]:
+    """At each width the share of γ = 1 runs whose up projections' stable rank falls below
+    `collapsed` of a random matrix's, and a warning where it is more than half."""
+    out, worst = {}, 0.0
+    for width in widths:
+        runs = losses.runs.get((variant, SMALL, width), {}).values()
+        dips = [
+            dip_and_rise(run.spectra, "stable_rank").lowest
+            for run in runs
+            if run.config.train.probes is not Probes.none
+        ]
+        if dips:
+            share = sum(dip < collapsed for dip in dips) / len(dips)
+            worst = max(worst, share)
+            out[f"runs of γ = 1 that dip below {collapsed:g} of random, {variant}, d = {width}"] = (
+                f"{sum(dip < collapsed for dip in dips)} of {len(dips)}"
+            )
+    if worst > 0.5:
+        out["in the collapse regime"] = "at some width more than half of the runs of γ = 1 do"
+    return out
 
 
 def widened_gain(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
@@ -139,37 +189,3 @@ def effective_size_texts(losses: PairedLosses, widths: Sequence[int]) -> dict[st
             text += f" [{100 * (found.low - 1):+.0f}, {100 * (found.high - 1):+.0f}]"
         out[name] = f"{text}, n = {found.n}"
     return out
-
-
-def good_default(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
-    """R: would γ = 1 have been a good default in the adjusted variant at every width?
-
-    Nats per token, of the seeds that have both γ at every width: Δ, mean over widths, and Δ at each
-    width. Replicated if the mean is above smallest_effect and at no width the interval of Δ lies
-    below 0; against it if the mean is below smallest_effect. Not testable with fewer than two
-    widths.
-    """
-    losses, c, least = PairedLosses(runs), rules.confidence, rules.smallest_effect
-    widths = losses.widths("adjusted")
-    seeds = losses.seeds(both_gammas(["adjusted"], widths))
-    beside = gain_texts(losses, "adjusted", widths)
-    if len(widths) < 2:
-        reason = "the adjusted variant was not run with both γ at two widths"
-        return Evidence(len(seeds), not_testable=reason, beside=beside)
-    by_width = {d: {seed: losses.gain("adjusted", d, seed) for seed in seeds} for d in widths}
-    mean = {seed: float(np.mean([by_width[d][seed] for d in widths])) for seed in seeds}
-    worse = [Condition("", by_width[d], "below", 0.0, c) for d in widths]
-    name = "Δ(adjusted), mean over widths"
-    points = {}
-    if seeds:
-        points = {
-            f"Δ(adjusted), d = {d}": (condition.interval.estimate, not condition.holds)
-            for d, condition in zip(widths, worse, strict=True)
-        }
-    return Evidence(
-        len(seeds),
-        required=[Condition(name, mean, "above", least, c)],
-        points=points,
-        against=[Condition(name, mean, "below", least, c)],
-        beside=beside,
-    )

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from small_init.claims.contrasts.best_std import best_stds, std_text
 from small_init.claims.criteria import Claim, Rules
 from small_init.claims.gains import (
     SMALL,
     PairedLosses,
-    number_text,
     of_one_context,
+    of_the_rule,
     widths_of_scale,
 )
-from small_init.claims.verdicts import Condition, Evidence
+from small_init.claims.verdicts import Condition, EstimateCondition, Evidence
 from small_init.runs.record import Run
+from small_init.stats.best_scale import exponent
 from small_init.stats.fits import quadratic_minimum
 from small_init.stats.intervals import CONFIDENCE, Interval, mean_interval
 
@@ -53,16 +55,17 @@ def lowest_loss(
 
 
 def critical_scale(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
-    """C5: is the loss of the adjusted variant lowest at γ = 1, and higher beyond, at both widths?
+    """C5: is the loss of the adjusted variant lowest at γ = 1, and higher beyond?
 
-    At each width, of the seeds that have every γ run there: L(1.25) − L(1), nats per token, and the
-    γ of the `lowest_loss` (no unit). Replicated if every difference is above 0 and every such γ
-    lies in [low, high] and at no seed's edge of the grid. Against it is a difference below 0, an
-    interval of γ outside [low, high], or a mean loss that is lowest at an edge. Not testable where
-    γ = 0.75, 1 and 1.25 were not run at both widths.
+    L(1.25) − L(1) at each of two widths, nats per token, over the seeds that have every γ run
+    there; and γ* (no unit), the exponent with which the best standard deviation falls over all
+    widths (`best_std`), since at one width γ and a number are the same thing. Replicated if every
+    difference is above 0 and the interval of γ* lies in [low, high]. Against it is a difference
+    below 0, an interval of γ* that excludes 1, or a loss at an edge of the γ run at a width that is
+    below its neighbour's. Not testable where γ = 0.75, 1 and 1.25 were not run at both widths.
     """
-    losses, c = PairedLosses(of_one_context(runs)), rules.confidence
-    low, high = claim.thresholds["low"], claim.thresholds["high"]
+    losses = PairedLosses(of_one_context(of_the_rule(runs)))
+    c, low, high = rules.confidence, claim.thresholds["low"], claim.thresholds["high"]
     widths = widths_of_scale(losses, WIDTHS)
     needed = [("adjusted", gamma, width) for gamma in AROUND for width in widths]
     if len(widths) < len(WIDTHS) or not losses.has(needed):
@@ -70,38 +73,42 @@ def critical_scale(runs: Sequence[Run], claim: Claim, rules: Rules) -> Evidence:
             len(losses.seeds(needed)),
             not_testable="γ = 0.75, 1 and 1.25 were not run at both widths",
         )
-    required, against = [], []
-    points: dict[str, tuple[float, bool]] = {}
-    against_points: dict[str, bool] = {}
-    beside: dict[str, str] = {}
+    required: list[Condition] = []
+    against: list[Condition] = []
     pairs = []
     for width in widths:
-        settings = [("adjusted", gamma, width) for gamma in losses.gammas("adjusted", width)]
-        seeds = losses.seeds(settings)
+        gammas = losses.gammas("adjusted", width)
+        seeds = losses.seeds([("adjusted", gamma, width) for gamma in gammas])
         pairs.append(len(seeds))
         if not seeds:
             continue
-        over = {
-            seed: losses.loss(("adjusted", 1.25, width), seed)
-            - losses.loss(("adjusted", SMALL, width), seed)
-            for seed in seeds
-        }
-        name = f"L(1.25) − L(1), d = {width}"
+
+        def difference(gamma: float, other: float, width: int = width) -> dict[int, float]:
+            places = [("adjusted", g, width) for g in (gamma, other)]
+            return {
+                seed: losses.loss(places[0], seed) - losses.loss(places[1], seed)
+                for seed in losses.seeds(places)
+            }
+
+        over, name = difference(1.25, SMALL), f"L(1.25) − L(1), d = {width}"
         required.append(Condition(name, over, "above", 0.0, c))
         against.append(Condition(name, over, "below", 0.0, c))
-        curves = {seed: [losses.loss(setting, seed) for setting in settings] for seed in seeds}
-        found = lowest_loss([gamma for _, gamma, _ in settings], curves, c)
-        vertex = f"vertex of the loss over γ, d = {width}"
-        if found.interval is None:
-            points[vertex] = (found.gamma, False)
-            beside[vertex] = f"{found.gamma:.2f} of the mean curve; at an edge for some seed"
-        else:
-            interval = found.interval
-            points[vertex] = (interval.estimate, low <= interval.estimate <= high)
-            beside[vertex] = number_text(interval, unit="").lstrip("+")
-            if interval.low is not None and interval.high is not None:
-                against_points[f"{vertex}, interval outside [{low:g}, {high:g}]"] = (
-                    interval.low > high or interval.high < low
-                )
-        against_points[f"lowest mean loss at an edge of the grid, d = {width}"] = found.edge
-    return Evidence(min(pairs), required, points, against, against_points, None, beside)
+        for edge, beside_it in ((gammas[0], gammas[1]), (gammas[-1], gammas[-2])):
+            quantity = f"L({edge:g}) − L({beside_it:g}) at an edge of the grid, d = {width}"
+            if edge not in (SMALL, 1.25):
+                against.append(Condition(quantity, difference(edge, beside_it), "below", 0.0, c))
+    best = best_stds(losses)
+    gamma, name = exponent(best), "exponent γ* of the best standard deviation"
+    beside = {f"best standard deviation, d = {b.width}": std_text(b) for b in best}
+    points = {}
+    if gamma is None:
+        points[f"{name}: no interval"] = (0.0, False)
+    else:
+        required += [
+            EstimateCondition(name, {}, "above", low, c, gamma),
+            EstimateCondition(name, {}, "below", high, c, gamma),
+        ]
+        against += [
+            EstimateCondition(name, {}, side, SMALL, c, gamma) for side in ("below", "above")
+        ]
+    return Evidence(min(pairs), required, points, against, beside=beside)

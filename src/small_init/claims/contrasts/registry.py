@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from small_init.claims.contrasts.best_std import best_std_exponent
 from small_init.claims.contrasts.condensation import condensation
+from small_init.claims.contrasts.default import good_default
 from small_init.claims.contrasts.factors import epsilon_barrier, gate_barrier
-from small_init.claims.contrasts.ladder import good_default, shrinking_gain, widened_gain
+from small_init.claims.contrasts.ladder import shrinking_gain, widened_gain
 from small_init.claims.contrasts.mixture import mixture_of_experts
 from small_init.claims.contrasts.optimum import critical_scale
 from small_init.claims.contrasts.task_families import at_equal_loss, reasoning_gain
@@ -26,6 +28,7 @@ CONTRASTS: dict[str, Callable[[Sequence[Run], Claim, Rules], Evidence]] = {
     "C8": condensation,
     "C9": mixture_of_experts,
     "R": good_default,
+    "S": best_std_exponent,
 }
 
 
@@ -36,7 +39,8 @@ def evidence_of(
     found = {}
     for claim in claims.claims:
         # Before the seeds are parted: the pilots say which run has the equal loss.
-        mine = at_equal_loss(runs.get(claim.object, []), claim)
+        read = {(r.arm, r.seed): r for name in claim.objects for r in runs.get(name, [])}
+        mine = at_equal_loss(list(read.values()), claim)
         mine = [run for run in mine if run.pilot is pilot]
         found[claim.id] = CONTRASTS[claim.id](mine, claim, claims.rules)
     return found
