@@ -48,12 +48,11 @@ def best_std(width: int, stds: Sequence[float], by_seed: Mapping[int, Sequence[f
     x, _ = vertex = _vertex(log_std[near], mean[near])
     error = None
     if len(losses) > 1:
-        left_out = [
-            _vertex(log_std[near], np.delete(losses, seed, 0).mean(0)[near])[0]
-            for seed in range(len(losses))
-        ]
         n = len(losses)
-        error = math.sqrt((n - 1) / n * float(((left_out - np.mean(left_out)) ** 2).sum()))
+        left_out = np.array(
+            [_vertex(log_std[near], np.delete(losses, s, 0).mean(0)[near])[0] for s in range(n)]
+        )
+        error = math.sqrt((n - 1) / n * float(((left_out - left_out.mean()) ** 2).sum()))
     return BestStd(width, math.exp(x), vertex[1], False, error, len(losses))
 
 
