@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from small_init.claims.contrasts.condensation import dip_and_rise
+from small_init.claims.contrasts.default import good_default
 from small_init.claims.contrasts.factors import FACTORIAL, epsilon_barrier, gate_barrier
-from small_init.claims.contrasts.ladder import good_default, shrinking_gain, widened_gain
+from small_init.claims.contrasts.ladder import shrinking_gain, widened_gain
 from small_init.claims.contrasts.mixture import mixture_of_experts
 from small_init.claims.contrasts.optimum import critical_scale
 from small_init.claims.contrasts.registry import CONTRASTS
