@@ -9,7 +9,7 @@ import pytest
 from tests.paper.conftest import Arm, arm, write_project
 
 FOLDER = Path("results/cpu/figures")
-POWERS = (7.5, 6, 4.5)
+POWERS = (9, 7.5, 6, 4.5, 3)
 
 
 def grid(best, seeds=(10, 11, 12), widths=(32, 64, 128)) -> list[Arm]:
@@ -50,7 +50,7 @@ def test_the_exponent_of_the_rule_is_one(project, script) -> None:
     best = data[data["kind"] == "best"].set_index("d_model")
     assert best.loc[64, "std"] == pytest.approx(0.7 / 64, rel=0.1)
     assert set(data.loc[data["kind"] == "baseline", "scheme"]) == {"fixed", "gpt2"}
-    assert len(data[data["kind"] == "run"]) == 27
+    assert len(data[data["kind"] == "run"]) == 45
     assert "GPT-2's start" in caption
     assert "PILOT" not in caption
 
@@ -65,7 +65,7 @@ def test_an_edge_is_said_and_has_no_interval(project, script) -> None:
     data, caption = drawn(grid(lambda d: 1e-3 if d == 32 else 0.7 / d), script)
     assert "exponent" not in set(data["kind"])
     assert "cannot be said: some best σ lies at an edge of its grid" in caption
-    assert "d = 32: 0.0055 (γ = 1.50, an edge of the grid)" in caption
+    assert "d = 32: 0.0020 (γ = 1.80, an edge of the grid)" in caption
 
 
 def test_one_pilot_seed_is_marked_and_has_no_interval(project, script) -> None:

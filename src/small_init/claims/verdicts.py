@@ -148,7 +148,7 @@ def _decides(evidence: Evidence, rules: Rules) -> bool:
 
 
 def _p_value(evidence: Evidence, rules: Rules) -> float:
-    if not _decides(evidence, rules):
+    if not (_decides(evidence, rules) and evidence.required):
         return 1.0
     return max(condition.p_value for condition in evidence.required)
 
