@@ -132,6 +132,15 @@ def test_detectable_effect_includes_the_bound() -> None:
     assert above.detectable(0.005) > above.detectable(0.05)
 
 
+def test_a_claim_with_runs_to_come_is_not_judged_however_clear() -> None:
+    nothing = {claim.id: Evidence(0) for claim in CLAIMS.claims}
+    clear = nothing | {"C1": evidence(required=[condition(0.1)])}
+    judged = judge_all(CLAIMS, clear, nothing, {"C1": "3 of 20 runs"})[0]
+    assert judged.verdict is Verdict.inconclusive
+    assert judged.why == "to be judged: 3 of 20 runs"
+    assert judged.p_value == 1.0
+
+
 # --- the contrasts -------------------------------------------------------------------------------
 
 

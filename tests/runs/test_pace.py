@@ -61,7 +61,7 @@ def test_a_run_counts_for_the_experiment_that_asked_first(tmp_path, monkeypatch)
     monkeypatch.chdir(ROOT)
     planner = Planner("cpu")
     monkeypatch.chdir(tmp_path)
-    planner.arms = {"cpu-a": arm(), "cpu-b": arm(32)}
+    planner.arms, planner.waiting = {"cpu-a": arm()}, {"cpu-b": arm(32)}
     planner.asked = {("cpu-a", 0): "x", ("cpu-a", 10): "y", ("cpu-b", 10): "y"}
     write(metrics_of(arm(), "cpu-a", 10))
     pace = Pace((flops_per_token(arm()),), (1e-3,), 1)

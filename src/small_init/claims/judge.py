@@ -1,7 +1,8 @@
 """`small-init claims`: the verdicts of one scale, and the taking in of records from elsewhere.
 
-Verdicts of a profile stand in results/<profile>/claims.json. The profile of params.json must have
-every record it plans; of another one, whose records others contributed, what is there is judged.
+Verdicts of a profile stand in results/<profile>/claims.json. Of the profile of params.json a claim
+is judged once every confirmatory run it plans has its record; of another one, whose records others
+contributed, what is there is judged.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from omegaconf import OmegaConf
 from small_init.claims.contrasts.registry import evidence_of
 from small_init.claims.criteria import ClaimSet, load_claims
 from small_init.claims.verdicts import judge_all, plain
+from small_init.config import PILOT_SEEDS
 from small_init.errors import UserError
 from small_init.files import json_text, rounded, write_text
 from small_init.runs.experiments import make_params
 from small_init.runs.paths import CONFIGS, claims_file, record_folder
 from small_init.runs.plan import Plan, load_plan, read_plan
 from small_init.runs.record import Run, load_run
+from small_init.runs.table import pending_runs
 
 
 def planned(profile: str) -> Plan:
@@ -34,14 +37,31 @@ def planned(profile: str) -> Plan:
     return read_plan(OmegaConf.create(make_params(profile)), f"the plan of {profile}")
 
 
-def object_runs(plan: Plan, name: str, all_of_them: bool) -> list[Run]:
-    """The records an object reads; with `all_of_them` a missing one is an error."""
+def object_runs(plan: Plan, name: str) -> list[Run]:
+    """The records there are of those an object reads."""
     wanted = [(key, seed) for key in plan.objects.get(name, []) for seed in plan.arms[key].seeds]
     return [
         load_run(plan.profile, key, seed)
         for key, seed in wanted
-        if all_of_them or record_folder(plan.profile, key, seed).is_dir()
+        if record_folder(plan.profile, key, seed).is_dir()
     ]
+
+
+def still_to_come(plan: Plan, claims: ClaimSet) -> dict[str, str]:
+    """Claim → how many of the confirmatory runs planned for its objects have no record."""
+    pending = set(pending_runs(plan))
+    found = {}
+    for claim in claims.claims:
+        planned = {
+            (key, seed)
+            for name in claim.objects
+            for key in plan.objects.get(name, [])
+            for seed in plan.arms[key].seeds
+            if seed not in PILOT_SEEDS
+        }
+        if missing := planned & pending:
+            found[claim.id] = f"{len(missing)} of {len(planned)} confirmatory runs are to come"
+    return found
 
 
 def assess(profile: str) -> list[dict[str, Any]]:
@@ -49,9 +69,12 @@ def assess(profile: str) -> list[dict[str, Any]]:
     claims = load_claims()
     plan = planned(profile)
     active = profile == load_plan().profile
-    runs = {name: object_runs(plan, name, active) for name in sorted(_objects(claims))}
+    runs = {name: object_runs(plan, name) for name in sorted(_objects(claims))}
     judged = judge_all(
-        claims, evidence_of(claims, runs, pilot=False), evidence_of(claims, runs, pilot=True)
+        claims,
+        evidence_of(claims, runs, pilot=False),
+        evidence_of(claims, runs, pilot=True),
+        still_to_come(plan, claims) if active else {},
     )
     rows = [plain(judgement, claims.rules) for judgement in judged]
     write_text(claims_file(profile), json_text(rounded(rows)))

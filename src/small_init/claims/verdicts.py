@@ -129,15 +129,27 @@ def judge_all(
     claims: ClaimSet,
     evidence: Mapping[str, Evidence],
     pilots: Mapping[str, Evidence],
+    waiting: Mapping[str, str] | None = None,
 ) -> list[Judgement]:
-    """Verdicts in the order of the file; `evidence` and `pilots` name every claim."""
+    """Verdicts in the order of the file; `evidence` and `pilots` name every claim.
+
+    A claim in `waiting` (claim → why) is not judged: with fixed lists of seeds there is no looking
+    early.
+    """
+    waiting = waiting or {}
     rules = claims.rules
-    p_values = {claim.id: _p_value(evidence[claim.id], rules) for claim in claims.claims}
+    p_values = {
+        claim.id: 1.0 if claim.id in waiting else _p_value(evidence[claim.id], rules)
+        for claim in claims.claims
+    }
     adjusted = holm(p_values)
     out = []
     for claim in claims.claims:
         found = evidence[claim.id]
-        verdict, why = _judge(found, adjusted[claim.id], rules)
+        if claim.id in waiting:
+            verdict, why = Verdict.inconclusive, f"to be judged: {waiting[claim.id]}"
+        else:
+            verdict, why = _judge(found, adjusted[claim.id], rules)
         p = p_values[claim.id]
         out.append(Judgement(claim, verdict, why, found, pilots[claim.id], p, adjusted[claim.id]))
     return out

@@ -24,7 +24,7 @@ def plan_command(arguments: argparse.Namespace) -> None:
     write_stages()
     plan = load_plan()
     print(f"{PARAMS}: profile {profile}, {len(plan.arms)} arms, {len(plan.runs())} runs.")
-    if waiting := sorted(set(planner.waiting)):
+    if waiting := sorted(planner.waiting):
         print(
             f"{len(waiting)} arms are not planned yet, {waiting[0]} the first: they wait for their "
             f"learning rate in {rates_file(profile)}, which `small-init calibrate` writes."

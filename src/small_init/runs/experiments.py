@@ -114,7 +114,7 @@ class Planner:
         self.stages: dict[str, str] = {}
         self.names: dict[str, str] = {}  # fingerprint of a configuration → its arm
         self.objects: dict[str, list[str]] = {name: [] for name in object_names()}
-        self.waiting: list[str] = []  # arms that no calibrated rate suits yet
+        self.waiting: dict[str, ArmConfig] = {}  # arms that no calibrated rate suits yet
         self.asked: dict[tuple[str, int], str] = {}  # run → the experiment that asked for it first
 
     def read(self, path: Path) -> Experiment:
@@ -147,17 +147,19 @@ class Planner:
         found = []
         for model, gamma, variant, *values in itertools.product(*axes):
             fields = dict(zip(grid.fields, values, strict=True))
-            key, arm = self.arm(model, gamma, variant, fields, grid, path)
-            if arm is None:
-                self.waiting.append(key)
-            else:
+            key, arm, ready = self.arm(model, gamma, variant, fields, grid, path)
+            if ready:
                 found.append((key, arm))
+            else:
+                self.waiting[key] = arm
+                for seed in arm.seeds:
+                    self.asked.setdefault((key, seed), path.stem)
         return found
 
     def arm(
         self, model: str, gamma: float, variant: str, values: dict[str, Any], grid: Grid, path: Path
-    ) -> tuple[str, ArmConfig | None]:
-        """The key and the arm; None instead of an arm that waits for its learning rate."""
+    ) -> tuple[str, ArmConfig, bool]:
+        """The key, the arm, and whether it has its learning rate or waits for it."""
         usual = self._configuration(model, gamma, variant, grid, path)
         explicit = OmegaConf.create({})
         for name, value in values.items():
@@ -165,13 +167,13 @@ class Planner:
         arm = merged(usual, explicit, where=str(path))
         labels = [_label(name, value) for name, value in values.items()]
         key = "-".join([self.profile.name, model, f"g{round(100 * gamma):03d}", variant, *labels])
+        check(arm, where=f"{path}: arm {key}")
         if self.profile.calibrated and "optimizer.lr" not in values:
             lr = self._rate(arm, key, path) or self._rate_of_usual(usual, model, grid, path)
             if lr is None:
-                return key, None
+                return key, arm, False
             arm.optimizer.lr = lr
-        check(arm, where=f"{path}: arm {key}")
-        return key, arm
+        return key, arm, True
 
     def _configuration(
         self, model: str, gamma: float, variant: str, grid: Grid, path: Path

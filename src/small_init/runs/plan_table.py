@@ -35,11 +35,12 @@ class Share:
 
 
 def shares(planner: Planner, mfu: float | None, pace: Pace | None) -> dict[str, Share]:
-    """Experiment → what it adds to the plan; hours are NaN where nothing says them."""
+    """Experiment → what it adds to the plan, arms that wait for their rate included; hours are NaN
+    where nothing says them."""
     found: dict[str, Share] = defaultdict(lambda: Share(set()))
     parallel = planner.profile.parallel
     each: dict[str, float] = {}
-    for key, arm in planner.arms.items():
+    for key, arm in (planner.arms | planner.waiting).items():
         known = run_hours(arm, parallel, mfu, pace)
         each[key] = math.nan if known is None else known
     for (key, seed), experiment in planner.asked.items():
