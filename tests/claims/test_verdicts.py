@@ -194,9 +194,12 @@ def test_runs_that_dip_too_far_are_counted(tmp_path: Path) -> None:
         folder = tmp_path / f"{one.arm}-{one.seed}"
         folder.mkdir()
         rank = 10.0 * (0.2 if width == 64 else 0.5)
-        rows = [(step, "blocks.0.mlp.up.weight", rank, 10.0) for step in (0, 5, 10)]
-        columns = ["step", "weight", "stable_rank", "random_stable_rank"]
+        name = "blocks.0.mlp.up.weight"
+        rows = [(step, name, rank) for step in (0, 5, 10)]
+        columns = ["step", "weight", "stable_rank"]
         pd.DataFrame(rows, columns=columns).to_csv(folder / "spectra.csv", index=False)
+        # 40 · 40 / (2 √40)² = 10
+        write_text(folder / "init.json", json_text({"weights": {name: {"shape": [40, 40]}}}))
         config = replace(one.config, train=replace(one.config.train, probes=Probes.weights))
         runs.append(replace(one, folder=folder, metrics=replace(one.metrics, config=config)))
     beside = shrinking_gain(runs, CLAIMS["C1"], RULES).beside

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from small_init.claims.criteria import Claim, Rules
 from small_init.claims.gains import PairedLosses, both_gammas, of_one_context
 from small_init.claims.verdicts import Condition, Evidence
 from small_init.config import Corpus, Probes
+from small_init.measure.spectra import random_stable_rank
 from small_init.runs.record import Run
 
 MIN_STEPS = 10  # with spectra, after step 0
@@ -30,6 +33,16 @@ def dip_and_rise(spectra: Any, column: str, group: str = "mlp.up") -> Dip:
     mine = spectra[spectra["weight"].str.endswith(f".{group}.weight") & (spectra["step"] > 0)]
     share = (mine[column] / mine["random_stable_rank"]).groupby(mine["step"]).mean()
     return dip_of(share, random_start=column == "stable_rank")
+
+
+def share_of_random(run: Run) -> pd.Series:
+    """Step → stable rank of a run's up projections, mean over layers, as a share of a random
+    matrix's of their shape; ranks of different widths compare as such shares only."""
+    spectra = run.spectra
+    up = spectra[spectra["weight"].str.endswith(".mlp.up.weight")]
+    # The up projections of a run are all of one shape.
+    shape = run.init["weights"][up["weight"].iloc[0]]["shape"]
+    return up.groupby("step")["stable_rank"].mean() / random_stable_rank(*shape[-2:])
 
 
 def dip_of(share: Any, random_start: bool) -> Dip:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy.stats import binomtest
 
-from small_init.claims.contrasts.condensation import dip_and_rise
+from small_init.claims.contrasts.condensation import share_of_random
 from small_init.claims.criteria import Claim, Rules
 from small_init.claims.gains import SMALL, USUAL, PairedLosses, both_gammas, gain_texts
 from small_init.claims.verdicts import Condition, Evidence
@@ -120,9 +120,7 @@ def collapse_texts(
     for width in widths:
         runs = losses.runs.get((variant, SMALL, width), {}).values()
         dips = [
-            dip_and_rise(run.spectra, "stable_rank").lowest
-            for run in runs
-            if run.config.train.probes is not Probes.none
+            share_of_random(run).min() for run in runs if run.config.train.probes is not Probes.none
         ]
         if dips:
             share = sum(dip < collapsed for dip in dips) / len(dips)
